@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/hash.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/random.h>
+
+_Static_assert(sizeof(crypto_generichash_state) <= HASH_STATE_BYTES, "state fits");
+
+static crypto_generichash_state *st(struct hash_state *s)
+{
+	return (crypto_generichash_state *)(void *)s->opaque;
+}
+
+void hash_init(struct hash_state *s)
+{
+	int r = crypto_generichash_init(st(s), NULL, 0, HASH_BYTES);
+
+	ASSERT(r == 0);
+}
+
+void hash_update(struct hash_state *s, const void *p, size_t n)
+{
+	int r = crypto_generichash_update(st(s), p, n);
+
+	ASSERT(r == 0);
+}
+
+void hash_final(struct hash_state *s, struct hash *out)
+{
+	int r = crypto_generichash_final(st(s), out->b, HASH_BYTES);
+
+	ASSERT(r == 0);
+}
+
+void hash_bytes(struct hash *out, const void *p, size_t n)
+{
+	struct hash_state s;
+
+	hash_init(&s);
+	hash_update(&s, p, n);
+	hash_final(&s, out);
+}
+
+bool hash_eq(const struct hash *a, const struct hash *b)
+{
+	return memcmp(a->b, b->b, HASH_BYTES) == 0;
+}
+
+void hash_hex(char dst[HASH_HEX_BYTES], const struct hash *h)
+{
+	static const char hex[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < HASH_BYTES; i++) {
+		dst[2 * i] = hex[h->b[i] >> 4];
+		dst[2 * i + 1] = hex[h->b[i] & 15];
+	}
+	dst[HASH_HEX_BYTES - 1] = '\0';
+}
+
+void random_bytes(void *p, size_t n)
+{
+	uint8_t *b = p;
+
+	while (n) {
+		ssize_t k = getrandom(b, n, 0);
+		if (k < 0) {
+			ASSERT(errno == EINTR);
+			continue;
+		}
+		b += k;
+		n -= (size_t)k;
+	}
+}

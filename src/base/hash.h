@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hash.h - BLAKE2b-256, the content hash of every format of our own.
+ *
+ * The only adapter of libsodium's hash; the guest links it statically.
+ */
+#ifndef CLOCHE_BASE_HASH_H
+#define CLOCHE_BASE_HASH_H
+
+#include "base/util.h"
+
+enum { HASH_BYTES = 32, HASH_HEX_BYTES = 2 * HASH_BYTES + 1, HASH_STATE_BYTES = 384 };
+
+struct hash {
+	uint8_t b[HASH_BYTES];
+};
+
+struct hash_state {
+	_Alignas(64) uint8_t opaque[HASH_STATE_BYTES];
+};
+
+void hash_init(struct hash_state *s);
+void hash_update(struct hash_state *s, const void *p, size_t n);
+void hash_final(struct hash_state *s, struct hash *out);
+void hash_bytes(struct hash *out, const void *p, size_t n);
+bool hash_eq(const struct hash *a, const struct hash *b);
+
+/* Lower-case hex with a final NUL. */
+void hash_hex(char dst[HASH_HEX_BYTES], const struct hash *h);
+
+/* Fill @p with @n random bytes of the kernel; never fails (waits for the pool). */
+void random_bytes(void *p, size_t n);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/hash.h"
+#include "base/path.h"
+#include "base/proc.h"
+#include "base/vis.h"
+
+static void test_err(void **state UNUSED)
+{
+	struct err e = { 0 };
+
+	errno = ENOENT;
+	assert_int_equal(err_errno(&e, "cannot open kernel '%s'", "k"), -ENOENT);
+	assert_int_equal(err_wrap(&e, "cannot start sandbox '%s'", "a"), -ENOENT);
+	assert_string_equal(e.text, "cannot start sandbox 'a': cannot open kernel 'k': "
+	                            "No such file or directory");
+	err_hint(&e, "first");
+	err_hint(&e, "second");
+	assert_string_equal(e.hint, "first");
+	assert_int_equal(err_set(NULL, -EPROTO, "x"), -EPROTO);
+}
+
+static void test_cursor(void **state UNUSED)
+{
+	uint8_t b[16];
+	struct wr w = wr_of(b, 7);
+	wr_le(&w, 0x0102, 2);
+	wr_blob(&w, span_str("abc"), 2);
+	assert_false(w.bad);
+	wr_le(&w, 1, 1);
+	assert_true(w.bad);
+
+	struct rd r = rd_of(b, 7);
+	assert_int_equal(rd_le(&r, 2), 0x0102);
+	assert_true(span_eq(rd_blob(&r, 2, 3), span_str("abc")));
+	assert_false(r.bad);
+	assert_int_equal(rd_le(&r, 1), 0);
+	assert_true(r.bad);
+
+	r = rd_of(b, 7);
+	(void)rd_le(&r, 2);
+	assert_int_equal(rd_blob(&r, 2, 2).len, 0); /* one over the limit */
+	assert_true(r.bad);
+}
+
+static void test_vis(void **state UNUSED)
+{
+	static const struct {
+		const char *why, *in, *want;
+		size_t len;
+	} t[] = {
+		{ "plain", "a b", "a b", 3 },
+		{ "escape", "\x1b[2J", "\\e[2J", 4 },
+		{ "newline and tab", "a\n\t", "a\\n\\t", 3 },
+		{ "NUL", "a\0b", "a\\x00b", 3 },
+		{ "backslash", "a\\n", "a\\\\n", 3 },
+		{ "two bytes", "\xc3\xa4", "\xc3\xa4", 2 },
+		{ "C1 CSI", "\xc2\x9b", "\\xc2\\x9b", 2 },
+		{ "raw C1", "\x9b", "\\x9b", 1 },
+		{ "overlong slash", "\xc0\xaf", "\\xc0\\xaf", 2 },
+		{ "surrogate", "\xed\xa0\x80", "\\xed\\xa0\\x80", 3 },
+		{ "beyond Unicode", "\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80", 4 },
+		{ "cut character", "\xe2\x82", "\\xe2\\x82", 2 },
+		{ "right-to-left override", "\xe2\x80\xae", "\\xe2\\x80\\xae", 3 },
+		{ "zero width space", "\xe2\x80\x8b", "\\xe2\\x80\\x8b", 3 },
+		{ "tag letter", "\xf3\xa0\x81\xa1", "\\xf3\\xa0\\x81\\xa1", 4 },
+		{ "emoji", "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80", 4 },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		AUTO_FREE char *got = vis_dup(span_of(t[i].in, t[i].len));
+		if (strcmp(got, t[i].want) != 0)
+			fail_msg("%s: got '%s', want '%s'", t[i].why, got, t[i].want);
+	}
+	char small[8];
+	assert_string_equal(vis_str(small, sizeof(small), span_str("12345678")), "1234...");
+	assert_string_equal(vis_str(small, sizeof(small), span_str("1234567")), "1234567");
+}
+
+static void test_path_check(void **state UNUSED)
+{
+	char long_name[300], deep[600];
+	memset(long_name, 'a', sizeof(long_name));
+	for (size_t i = 0; i < sizeof(deep); i++)
+		deep[i] = i % 2 ? '/' : 'd';
+	const struct {
+		const char *why, *s;
+		size_t len;
+		int want;
+	} t[] = {
+		{ "empty", "", 0, -EINVAL },
+		{ "one", "a", 1, 1 },
+		{ "two", "a/b", 3, 2 },
+		{ "absolute", "/a", 2, -EINVAL },
+		{ "trailing slash", "a/", 2, -EINVAL },
+		{ "double slash", "a//b", 4, -EINVAL },
+		{ "dot", "a/./b", 5, -EINVAL },
+		{ "dotdot", "../a", 4, -EINVAL },
+		{ "dotdot at the end", "a/..", 4, -EINVAL },
+		{ "three dots are a name", "...", 3, 1 },
+		{ "NUL", "a\0b", 3, -EINVAL },
+		{ "name of 255", long_name, 255, 1 },
+		{ "name of 256", long_name, 256, -ENAMETOOLONG },
+		{ "depth 256", deep, 511, 256 },
+		{ "depth 257", deep, 513, -ENAMETOOLONG },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		int got = path_check(span_of(t[i].s, t[i].len));
+		if (got != t[i].want)
+			fail_msg("%s: got %d, want %d", t[i].why, got, t[i].want);
+	}
+}
+
+static void test_path_walk(void **state UNUSED)
+{
+	char dir[] = "/tmp/cloche-test-XXXXXX";
+	assert_non_null(mkdtemp(dir));
+	AUTO_CLOSE int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	AUTO_CLOSE int sub = path_mkdirs(d, span_str("a/b/c"), 0755);
+	assert_true(sub >= 0);
+	AUTO_CLOSE int f = path_open(d, span_str("a/b/c/f"), O_CREAT | O_EXCL | O_WRONLY, 0644);
+	assert_true(f >= 0);
+	assert_int_equal(symlinkat("/etc", d, "out"), 0);
+	assert_int_equal(symlinkat("b", sub, "in"), 0);
+	assert_int_equal(path_open(d, span_str("out/passwd"), O_RDONLY, 0), -ELOOP);
+	assert_int_equal(path_open(d, span_str("out"), O_RDONLY, 0), -ELOOP);
+	assert_int_equal(path_open(d, span_str("a/../a"), O_RDONLY, 0), -EINVAL);
+	assert_int_equal(path_mkdirs(d, span_str("out/x"), 0755), -ENOTDIR);
+
+	/* longer than PATH_MAX: 40 names of 200 bytes */
+	char *deep = malloc(41 * 201);
+	for (int i = 0; i < 40; i++) {
+		memset(deep + i * 201, 'x', 200);
+		deep[i * 201 + 200] = '/';
+	}
+	struct span s = span_of(deep, 40 * 201 - 1);
+	AUTO_CLOSE int dd = path_mkdirs(d, s, 0755);
+	assert_true(dd >= 0);
+	AUTO_CLOSE int again = path_open(d, s, O_RDONLY | O_DIRECTORY, 0);
+	assert_true(again >= 0);
+	struct stat a, b;
+	assert_int_equal(fstat(dd, &a) | fstat(again, &b), 0);
+	assert_int_equal(a.st_ino, b.st_ino);
+	free(deep);
+
+	assert_int_equal(path_remove_tree(AT_FDCWD, dir), 0);
+	assert_int_equal(access(dir, F_OK), -1);
+	assert_int_equal(access("/etc/passwd", F_OK), 0);
+}
+
+static void test_proc(void **state UNUSED)
+{
+	int p[2];
+	struct err e = { 0 };
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	const char *const argv[] = { "sh", "-c",
+		                     "echo hi >&7; ls /proc/self/fd | wc -l >&7; exit 7", NULL };
+	const char *const envp[] = { "PATH=/usr/bin:/bin", NULL };
+	struct proc_fd fds[] = { { .from = p[1], .to = 7 } };
+	struct proc_spec s = {
+		.path = "/bin/sh", .argv = argv, .envp = envp, .fds = fds, .n_fds = 1
+	};
+	struct proc child;
+	assert_int_equal(proc_spawn(&child, &s, &e), 0);
+	(void)close(p[1]);
+	char out[16] = { 0 };
+	assert_int_equal(fd_read_exact(p[0], out, 5), 0);
+	assert_string_equal(out, "hi\n5\n"); /* 0 1 2 7, and ls's own */
+	int st = 0;
+	assert_int_equal(proc_wait(&child, 10000, &st), 0);
+	assert_int_equal(proc_shell_status(st), 7);
+	(void)close(p[0]);
+
+	s.path = "/nonexistent";
+	assert_int_equal(proc_spawn(&child, &s, &e), -ENOENT);
+	const char *const sl[] = { "sleep", "1000", NULL };
+	s = (struct proc_spec){ .path = "/bin/sleep", .argv = sl };
+	assert_int_equal(proc_spawn(&child, &s, &e), 0);
+	assert_int_equal(proc_wait(&child, 10, &st), -ETIMEDOUT);
+	proc_end(&child, 5000);
+	assert_int_equal(child.pidfd, -1);
+}
+
+static void test_fd_pass(void **state UNUSED)
+{
+	int sv[2], in[2] = { -1, -1 };
+	size_t n = 0;
+	char b[8];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+	int out[3] = { 0, 1, 2 };
+	assert_int_equal(fd_send(sv[0], "x", 1, out, 2), 0);
+	assert_int_equal(fd_recv(sv[1], b, sizeof(b), in, 2, &n), 1);
+	assert_int_equal(n, 2);
+	assert_int_equal(fcntl(in[0], F_GETFD), FD_CLOEXEC);
+	(void)close(in[0]);
+	(void)close(in[1]);
+	assert_int_equal(fd_send(sv[0], "x", 1, out, 3), 0);
+	assert_int_equal(fd_recv(sv[1], b, sizeof(b), in, 2, &n), -EPROTO);
+	(void)close(sv[0]);
+	assert_int_equal(fd_recv(sv[1], b, sizeof(b), in, 2, &n), 0);
+	(void)close(sv[1]);
+}
+
+static void test_hash(void **state UNUSED)
+{
+	struct hash h;
+	char hex[HASH_HEX_BYTES];
+	/* BLAKE2b-256 of "abc": the vector that b2sum -l 256 prints */
+	hash_bytes(&h, "abc", 3);
+	hash_hex(hex, &h);
+	assert_string_equal(hex,
+	                    "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_err),       cmocka_unit_test(test_cursor),
+		cmocka_unit_test(test_vis),       cmocka_unit_test(test_path_check),
+		cmocka_unit_test(test_path_walk), cmocka_unit_test(test_proc),
+		cmocka_unit_test(test_fd_pass),   cmocka_unit_test(test_hash),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
