@@ -47,13 +47,13 @@ struct erofs_inode {
 	uint32_t uid, gid;
 	int64_t mtime_s;
 	uint32_t mtime_ns;
-	uint32_t rdev;	      /* character and block devices, as makedev() packs it */
-	uint64_t size;	      /* regular files: bytes */
-	struct span link;     /* symlinks: their text, 1 to EROFS_LINK_MAX bytes */
-	uint32_t n_dirents;   /* directories: without "." and ".." */
-	uint32_t parent;      /* directories: inode of the parent; the root's is itself */
-	bool is_placed;	      /* regular files of size > 0: data lies at block_at */
-	uint64_t block_at;    /* absolute block number */
+	uint32_t rdev;      /* character and block devices, as makedev() packs it */
+	uint64_t size;      /* regular files: bytes */
+	struct span link;   /* symlinks: their text, 1 to EROFS_LINK_MAX bytes */
+	uint32_t n_dirents; /* directories: without "." and ".." */
+	uint32_t parent;    /* directories: inode of the parent; the root's is itself */
+	bool is_placed;     /* regular files of size > 0: data lies at block_at */
+	uint64_t block_at;  /* absolute block number */
 	const struct erofs_xattr *xattrs; /* valid until the next call into the source */
 	uint32_t n_xattrs;
 };
@@ -77,15 +77,15 @@ struct erofs_source {
 
 struct erofs_opts {
 	uint8_t uuid[16];
-	uint8_t volume[16];    /* NUL-padded name */
+	uint8_t volume[16]; /* NUL-padded name */
 	int64_t build_time_s;
-	uint64_t meta_block;   /* first block of the metadata; 1, or behind placed data */
-	uint64_t data_align;   /* blocks to be placed start at a multiple of this; 0 or 1: no */
+	uint64_t meta_block; /* first block of the metadata; 1, or behind placed data */
+	uint64_t data_align; /* blocks to be placed start at a multiple of this; 0 or 1: no */
 };
 
 struct erofs_result {
 	uint64_t meta_block, meta_blocks; /* where the metadata lies */
-	uint64_t data_block;  /* first block given out to data, == end of the metadata */
+	uint64_t data_block;   /* first block given out to data, == end of the metadata */
 	uint64_t image_blocks; /* whole image, data included */
 	uint64_t inodes;
 };
@@ -100,6 +100,6 @@ struct erofs_result {
  * -EFBIG over a limit, or -errno of the write.
  */
 int erofs_write(int fd, const struct erofs_source *src, const struct erofs_opts *opts,
-		struct erofs_result *out, struct err *err) MUST_CHECK;
+                struct erofs_result *out, struct err *err) MUST_CHECK;
 
 #endif
