@@ -17,6 +17,8 @@
  * at byte 1024 (kernel: fs/erofs/erofs_fs.h, Documentation/filesystems/erofs.rst).
  * Directories and symlinks are inlined where they fit (tail packing); file data
  * is plain and block aligned. The same source gives the same bytes.
+ *
+ * Block addresses have 32 bits: an image ends below 16 TiB.
  */
 #ifndef CLOCHE_EROFS_EROFS_H
 #define CLOCHE_EROFS_EROFS_H
@@ -53,7 +55,7 @@ struct erofs_inode {
 	uint32_t n_dirents; /* directories: without "." and ".." */
 	uint32_t parent;    /* directories: inode of the parent; the root's is itself */
 	bool is_placed;     /* regular files of size > 0: data lies at block_at */
-	uint64_t block_at;  /* absolute block number */
+	uint64_t block_at;  /* absolute block number; all of it in [1, meta_block) */
 	const struct erofs_xattr *xattrs; /* valid until the next call into the source */
 	uint32_t n_xattrs;
 };
@@ -67,11 +69,18 @@ struct erofs_dirent {
 /* Answers about a tree that stays the same while the writer runs. 0 or -errno ends the work. */
 struct erofs_source {
 	void *arg;
-	uint32_t n_inodes; /* inode 0 is the root directory */
+	/*
+	 * Inode 0 is the root directory. Every other directory has exactly one
+	 * dirent. Another inode without any is left out of the image.
+	 */
+	uint32_t n_inodes;
 	int (*inode)(void *arg, uint32_t inode, struct erofs_inode *out);
 	/* dirent @k of directory @dir, in span_cmp() order of names; never "." or ".." */
 	int (*dirent)(void *arg, uint32_t dir, uint32_t k, struct erofs_dirent *out);
-	/* data of @inode goes to @block; only called for files that are to be placed */
+	/*
+	 * Data of @inode goes to @block: called once, in order of inodes, for
+	 * each regular file of size > 0 that is not placed. May be NULL.
+	 */
 	void (*placed)(void *arg, uint32_t inode, uint64_t block);
 };
 
@@ -80,21 +89,23 @@ struct erofs_opts {
 	uint8_t volume[16]; /* NUL-padded name */
 	int64_t build_time_s;
 	uint64_t meta_block; /* first block of the metadata; 1, or behind placed data */
-	uint64_t data_align; /* blocks to be placed start at a multiple of this; 0 or 1: no */
+	uint64_t data_align; /* a file to place starts at a multiple of this block; 0 or 1: any */
 };
 
 struct erofs_result {
 	uint64_t meta_block, meta_blocks; /* where the metadata lies */
-	uint64_t data_block;   /* first block given out to data, == end of the metadata */
-	uint64_t image_blocks; /* whole image, data included */
-	uint64_t inodes;
+	uint64_t data_block;   /* end of the metadata: data given out lies from here on */
+	uint64_t image_blocks; /* whole image, data included; the file may end earlier */
+	uint64_t inodes;       /* written */
 };
 
 /*
  * erofs_write() - write superblock (block 0) and metadata of @src to @fd.
- * @fd:	written with pwrite; block 0 and [meta_block, meta_block + meta_blocks)
+ * @fd:	written with pwrite; block 0 and [meta_block, meta_block + meta_blocks).
+ *	The superblock goes last: a work cut short leaves no valid image.
  *
- * Memory is O(inodes), 24 bytes each at most, besides what the source holds.
+ * The source is asked for everything twice and must answer the same. Memory is
+ * O(inodes), 24 bytes each at most, besides what the source holds.
  *
  * Return: 0, -EINVAL for a tree the format cannot hold (@err names the inode),
  * -EFBIG over a limit, or -errno of the write.
