@@ -163,7 +163,7 @@ void manifest_writer_free(struct manifest_writer *w);
  * Entries are added directory by directory: all children of one directory in a
  * row, sorted, directories breadth first; e->parent is an index given out
  * before, e->first_child and n_children are worked out. Names and links are copied.
- * Return: 0 with *out_index, -ENOMEM, -EFBIG.
+ * Return: 0 with *out_index, -ENOMEM, -EFBIG, -EINVAL out of that order.
  */
 int manifest_add(struct manifest_writer *w, const struct manifest_entry *e,
                  uint32_t *out_index) MUST_CHECK;
