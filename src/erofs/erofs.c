@@ -533,9 +533,9 @@ static int place(struct writer *w)
 		if (layout_of(n) == LAYOUT_INLINE)
 			len += n->bytes % EROFS_BLOCK_BYTES;
 		at = align_up(at, NID_UNIT);
-		left = EROFS_BLOCK_BYTES - at % EROFS_BLOCK_BYTES;
+		left = align_up(at, EROFS_BLOCK_BYTES) - at;
 		if (len > left)
-			at += left; /* more than a block of attributes starts a block, too */
+			at += left; /* more than a block of attributes starts one, too */
 		if (ROOT_NID + at / NID_UNIT > UINT32_MAX)
 			return err_set(w->err, -EFBIG, "the tree has too much metadata");
 		n->nid = (uint32_t)(ROOT_NID + at / NID_UNIT);

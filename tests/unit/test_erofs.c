@@ -141,6 +141,28 @@ static void test_tails(void **state UNUSED)
 	et_fini(&t);
 }
 
+/* More attributes than a block holds; on the root, too, which must stay first. */
+static void test_many_xattrs(void **state UNUSED)
+{
+	AUTO_FREE char *value = xcalloc(1, EROFS_XATTR_VALUE_MAX);
+	char name[32];
+	struct et t;
+
+	et_init(&t);
+	(void)add_file(&t, 0, "before", 1);
+	uint32_t l = et_add(&t, 0, "link", S_IFLNK | 0777);
+	et_link_text(&t, l, "x", 1);
+	(void)add_file(&t, 0, "z", 1);
+	for (int k = 0; k < EROFS_XATTRS_MAX; k++) {
+		(void)snprintf(name, sizeof(name), "user.%d", k);
+		memset(value, k, EROFS_XATTR_VALUE_MAX);
+		et_xattr(&t, 0, name, value, EROFS_XATTR_VALUE_MAX);
+		et_xattr(&t, l, name, value, EROFS_XATTR_VALUE_MAX);
+	}
+	check(&t, &opts, "the most attributes");
+	et_fini(&t);
+}
+
 static void test_exact_block(void **state UNUSED)
 {
 	/* "." and ".." take 27 bytes; 15 names of 255 and one that fills the block */
@@ -492,12 +514,12 @@ static void test_chance(void **state UNUSED)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),  cmocka_unit_test(test_names),
-		cmocka_unit_test(test_tails),  cmocka_unit_test(test_exact_block),
-		cmocka_unit_test(test_large),  cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_placed), cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_errors), cmocka_unit_test(test_source_changes),
-		cmocka_unit_test(test_chance),
+		cmocka_unit_test(test_kinds),          cmocka_unit_test(test_names),
+		cmocka_unit_test(test_tails),          cmocka_unit_test(test_exact_block),
+		cmocka_unit_test(test_many_xattrs),    cmocka_unit_test(test_large),
+		cmocka_unit_test(test_sizes),          cmocka_unit_test(test_placed),
+		cmocka_unit_test(test_refusals),       cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_source_changes), cmocka_unit_test(test_chance),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
