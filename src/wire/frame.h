@@ -46,7 +46,7 @@ struct frame {
 /*
  * frame_parse() - the frame at the start of @buf.
  * Return: 0 with @out and *out_used bytes consumed; -EAGAIN when @buf holds
- * only a part of a frame that is good so far; -EPROTO.
+ * only a part of a frame (a whole header is judged before its payload is waited for); -EPROTO.
  */
 int frame_parse(struct frame *out, const void *buf, size_t len, size_t *out_used) MUST_CHECK;
 

@@ -8,6 +8,10 @@
  * Which message is legal in which state is the table msg_rules[]; both ends
  * check it before they act.
  *
+ * EXEC and EXPORT open their channel on both sides when sent and received, also
+ * when they fail: the guest then resets it. The number may be used again after
+ * MSG_EXITED (or after EXPORT's and WANT's end and mux_is_open() == false).
+ *
  * Every host message gets exactly one MSG_DONE with its sequence number, in
  * order of completion; EXEC is done when the process runs or could not be
  * started, EXPORT when the index has been sent, WANT when the blobs have.
@@ -184,7 +188,12 @@ struct msg {
 	};
 };
 
-/* Return: 0, or -EPROTO (unknown type, a limit, bytes missing or left over). */
+/*
+ * msg_parse() - decode one message; borrows from @in. Only the member of its
+ * type is set, and nothing of @out is to be used on failure.
+ *
+ * Return: 0, or -EPROTO (unknown type, a limit, bytes missing or left over).
+ */
 int msg_parse(struct msg *out, struct span in) MUST_CHECK;
 /* Bytes written, or 0 when it does not fit or breaks a limit. */
 size_t msg_put(uint8_t *dst, size_t cap, const struct msg *m) MUST_CHECK;
