@@ -60,12 +60,14 @@ enum {
 	CAGE_FS_WRITE = 2, /* open for writing, truncate, create, rename, link, remove */
 	CAGE_FS_EXEC = 4,  /* execute: CAGE_QEMU only */
 	CAGE_FS_DEV = 8,   /* a device: read, write, ioctl */
+	CAGE_FS_LIB = 16,  /* with READ: may be mapped as code, not executed: CAGE_QEMU only */
 };
 
 /* By descriptor: for programs of ours. */
 struct cage_fs {
 	int fd; /* a directory; borrowed. In an empty root it is REPLACED, at the same
-	           number, by one that has no way up ("..") */
+	           number, by one that has no way up (".."); directories that are open
+	           and not listed are CLOSED */
 	unsigned access;
 };
 
