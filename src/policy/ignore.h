@@ -88,6 +88,6 @@ int ignore_set_add(struct ignore_set *s, struct span dir, struct ignore_list *l,
  * ignore_set_match() - is @path (relative to the top) ignored, by itself or because a directory
  * above it is? Parents are directories; @is_dir is about @path.
  */
-bool ignore_set_match(const struct ignore_set *s, struct span path, bool is_dir);
+bool ignore_set_match(struct ignore_set *s, struct span path, bool is_dir);
 
 #endif
