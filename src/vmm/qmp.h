@@ -50,6 +50,7 @@ enum qmp_state {
 	QMP_STATE_SHUTDOWN,
 	QMP_STATE_PRELAUNCH,
 	QMP_STATE_PANICKED,
+	QMP_STATE_INTERNAL_ERROR, /* KVM could not go on */
 };
 
 struct qmp_msg {
