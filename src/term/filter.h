@@ -38,30 +38,29 @@ enum {
 	TERM_FILTER_REPEAT_MAX = 4096, /* of REP, "repeat the last character" */
 	TERM_FILTER_ROOM_MIN = 2560,   /* room that one input byte may need in the output */
 	TERM_FILTER_RESET_MAX = 512,   /* bytes of term_filter_reset_seq() and _resume_seq() */
-	TERM_FILTER_EXPAND_MAX = 32,   /* output <= EXPAND * input + ROOM_MIN, over any stream */
+	TERM_FILTER_EXPAND_MAX = 12,   /* output <= EXPAND * input + ROOM_MIN, over any stream */
 };
 
 /* Zero-initialised is a filter at the start of a stream. Fields are private. */
 struct term_filter {
 	uint8_t state;
-	uint8_t osc_end;       /* how the OSC was ended: BEL or ESC */
-	uint8_t prefix, inter; /* of the CSI or ESC sequence being read */
+	uint8_t prefix, inter; /* of the CSI or ESC sequence being read; 0: none */
 	bool over;             /* a limit was passed: drop it at its end */
 	uint8_t utf8[4], utf8_len, utf8_want;
-	uint16_t n_numbers;
+	bool after_ascii; /* the last byte that came out was printable ASCII */
+	uint8_t n_numbers;
 	uint16_t numbers[TERM_FILTER_NUMBERS_MAX];
 	uint64_t colon; /* bit i: number i was led in by ':' */
 	uint64_t given; /* bit i: number i has digits */
 	uint16_t string_len;
 	uint8_t string[TERM_FILTER_STRING_MAX];
 	/* what the guest changed and the end of the session must undo */
-	uint64_t modes;       /* bit i: term_filter_modes[i] is not at its rest value */
-	uint8_t keys[2];      /* entries pushed by the guest: main, alternate screen */
-	uint8_t keys_base[2]; /* 1: our own entry lies below them */
-	uint8_t key_flags[2]; /* flags set last, for the resume sequence */
-	uint8_t modify_keys;  /* modifyOtherKeys level + 1; 0: untouched */
-	bool sgr, region, margins, charset, shifted, keypad, insert, link, cursor_style, saved;
-	uint8_t style;
+	uint64_t modes;    /* bit i: term_filter_modes[i] is not at its rest value */
+	uint8_t keys[2];   /* entries pushed by the guest: main, alternate screen */
+	bool keys_base[2]; /* our own entry lies below them */
+	uint8_t key_flags[2][TERM_FILTER_KEYS_MAX + 1]; /* of the base entry and each above */
+	uint8_t modify_keys; /* modifyOtherKeys level + 1; 0: untouched */
+	bool region, charset, shifted, keypad, insert, link, cursor_style;
 	bool asked; /* a query passed, so an answer may still come */
 };
 
@@ -95,26 +94,37 @@ void term_filter_resume_seq(const struct term_filter *f, struct wr *out);
  */
 bool term_filter_may_answer(const struct term_filter *f);
 
-/* The table of docs/terminal.md. */
+/* The table of docs/terminal.md. What is in no row is dropped. */
 enum term_verdict { TERM_PASS, TERM_CHANGE, TERM_DROP };
 
+enum { TERM_RULE_ONLY_MAX = 4 };
+
+struct term_filter_rule;
+typedef void (*term_filter_put_fn)(struct term_filter *f, const struct term_filter_rule *r,
+                                   struct wr *out);
+
 struct term_filter_rule {
-	const char *seq;  /* notation of the docs: "CSI ? Pm h" */
-	const char *name; /* DECSET */
+	const char *seq;  /* notation of the page: "CSI Ps A" */
+	const char *name; /* mnemonic of the source */
 	enum term_verdict verdict;
 	const char *note; /* what passes of it, and why */
-	uint8_t kind;     /* private to filter.c from here: what looks it up */
+	/* looked up by: */
+	uint8_t kind; /* enum of filter.c: C0, ESC, CSI, OSC, STRING */
 	uint8_t prefix, inter, final;
 	uint16_t osc;
-	uint8_t (*put)(struct term_filter *f, const struct term_filter_rule *r, struct wr *out);
-	uint16_t min, max; /* numbers the rule's function bounds its values with */
-	uint8_t count;
+	/* what it does when it passes: */
+	term_filter_put_fn put; /* NULL: dropped */
+	uint8_t count;          /* at most so many numbers */
+	uint8_t n_only;         /* each one of only[], when not 0 */
+	uint16_t only[TERM_RULE_ONLY_MAX];
 };
 
 struct term_filter_mode {
 	uint16_t number;
-	bool rest;    /* what the terminal is set to at the end */
-	bool answers; /* makes the terminal send by itself: mouse, focus */
+	bool rest;      /* what the terminal is set to at the end */
+	bool answers;   /* makes the terminal send by itself: mouse, focus */
+	bool alt;       /* alternate screen: left before all else */
+	bool momentary; /* nothing to undo */
 	const char *name;
 };
 
