@@ -6,7 +6,7 @@
  * a timer that makes KVM_RUN return, and the parent a longer one that ends the
  * child.
  */
-#include "vmm/vmm.h"
+#include "vmm/kvm_probe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
-#include "vmm/kvm_probe.h"
+#include "vmm/vmm.h"
 
 enum {
 	DEADLINE_MS = 800,

@@ -54,6 +54,15 @@ def test_table(tmp):
             assert len(got) == 1 and want in got[0], f"{why}: {got}"
 
 
+def test_one_a_folder(tmp):
+    files = {"vmm/a.c": "#include <jansson.h>\n", "image/b.c": "#include <jansson.h>\n"}
+    assert not findings(tmp, files)
+    files["vmm/c.c"] = "#include <jansson.h>\n"
+    assert not findings(tmp, files)
+    got = chk.check_one_a_folder(tmp, chk.files_of(tmp))
+    assert len(got) == 1 and "vmm/a.c has it" in got[0], got
+
+
 def test_own_header_first(tmp):
     files = {"wire/a.h": "", "wire/a.c": '#include <stdint.h>\n#include "wire/a.h"\n'}
     got = findings(tmp, files)
