@@ -42,6 +42,17 @@ int vmm_spawn(struct proc *out, int *out_stderr, const struct vmm_config *cfg,
 	int r = vmm_qemu_argv(&a, &c, err);
 	if (r < 0)
 		return r;
+	for (size_t i = 0; i < c.n_disks; i++) {
+		const struct vmm_disk *d = &c.disks[i];
+
+		/* QEMU takes a descriptor of exactly the mode that it would open */
+		if (d->kind == VMM_DISK_RAW_FD &&
+		    (fcntl(d->fd, F_GETFL) & O_ACCMODE) != (d->read_only ? O_RDONLY : O_RDWR)) {
+			vmm_argv_fini(&a);
+			return err_set(err, -EINVAL, "disk '%s' is not open in its mode",
+			               d->serial);
+		}
+	}
 	if (pipe2(p, O_CLOEXEC) < 0) {
 		r = err_errno(err, "cannot start QEMU");
 		vmm_argv_fini(&a);

@@ -86,7 +86,7 @@ struct vmm_disk {
 	const char *serial; /* 1 to 20 of [a-z0-9-]: /sys/block/X/serial in the guest; also
 	                       the QMP node name */
 	enum vmm_disk_kind kind;
-	int fd; /* borrowed */
+	int fd; /* borrowed; a file is open O_RDONLY when read_only, else O_RDWR */
 	bool read_only;
 };
 
