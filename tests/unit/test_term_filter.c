@@ -506,6 +506,7 @@ static void test_reset(void **state UNUSED)
 	struct wr w = wr_of(room, sizeof(room));
 	memset(&f, 0xff, offsetof(struct term_filter, region));
 	f.region = f.charset = f.shifted = f.keypad = f.insert = f.link = f.cursor_style = true;
+	f.keys_base[0] = f.keys_base[1] = true; /* a bool of 0xff is undefined */
 	term_filter_reset_seq(&f, &w);
 	assert_false(w.bad);
 	w = wr_of(room, sizeof(room));
