@@ -31,7 +31,7 @@ SIDEWAYS = {
 
 # Folders that see exactly these (beside themselves), whatever their layer.
 ONLY = {
-    "guest": ["base", "wire"],
+    "guest": ["base", "event", "wire"],
 }
 
 # Never, also when the layers would allow it: these hold keys, or parse packets.
