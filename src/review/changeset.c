@@ -187,6 +187,51 @@ static int map_status(struct changeset *s)
 	return 0;
 }
 
+/* "0", "17"; no sign, no zero in front, below @max */
+static bool parse_ordinal(const char *name, uint32_t max, uint32_t *out)
+{
+	uint64_t v = 0;
+	size_t n = strlen(name);
+
+	if (n == 0 || n > 9 || (n > 1 && name[0] == '0'))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (name[i] < '0' || name[i] > '9')
+			return false;
+		v = v * 10 + (uint64_t)(name[i] - '0');
+	}
+	*out = (uint32_t)v;
+	return v < max;
+}
+
+/* One listing instead of a look for each record. */
+static int list_blobs(struct changeset *s)
+{
+	int fd = path_open_dir(s->dir_fd, span_str("blobs"));
+	uint32_t ordinal;
+
+	if (fd == -ENOENT) {
+		s->blobs_gone = true;
+		return 0;
+	}
+	if (fd < 0)
+		return fd;
+	DIR *d = fdopendir(fd);
+	if (!d) {
+		(void)close(fd); /* only read */
+		return -ENOMEM;
+	}
+	s->has_blob = xcalloc(s->records / 8 + 1, 1);
+	errno = 0;
+	for (struct dirent *e; (e = readdir(d)); errno = 0) {
+		if (parse_ordinal(e->d_name, s->records, &ordinal))
+			s->has_blob[ordinal / 8] |= (uint8_t)(1 << ordinal % 8);
+	}
+	int r = -errno;
+	(void)closedir(d); /* only read */
+	return r;
+}
+
 static int open_all(struct changeset *s, int flags, struct err *err)
 {
 	int r = changeset_meta_read(s->dir_fd, &s->meta, err);
@@ -218,8 +263,8 @@ static int open_all(struct changeset *s, int flags, struct err *err)
 	r = s->status_fd < 0 ? s->status_fd : map_status(s);
 	if (r < 0)
 		return err_code(err, r, "cannot read its statuses");
-	s->blobs_gone = faccessat(s->dir_fd, "blobs", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
-	return 0;
+	r = list_blobs(s);
+	return r < 0 ? err_code(err, r, "cannot list its contents") : 0;
 }
 
 int changeset_open_fd(struct changeset **out, int dir_fd, int flags, struct err *err)
@@ -267,6 +312,7 @@ void changeset_close(struct changeset *s)
 	auto_close_(&s->status_fd);
 	auto_close_(&s->dir_fd);
 	changeset_meta_fini(&s->meta);
+	free(s->has_blob);
 	free(s);
 }
 
@@ -324,6 +370,11 @@ int changeset_blob_open(const struct changeset *s, uint32_t ordinal)
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	return S_ISREG(st.st_mode) ? take_fd(&fd) : -EPROTO;
+}
+
+bool changeset_has_blob(const struct changeset *s, uint32_t ordinal)
+{
+	return s->has_blob && ordinal < s->records && (s->has_blob[ordinal / 8] >> ordinal % 8 & 1);
 }
 
 bool changeset_baseline(const struct changeset *s, uint32_t ordinal, struct hash *out)

@@ -150,11 +150,12 @@ struct changeset {
 	struct span index; /* records up to and with END */
 	struct span manifest_map;
 	struct manifest manifest;
-	struct span base; /* whole entries only */
-	uint32_t records; /* without END */
-	bool blobs_gone;  /* removed by changeset_retain() */
-	int status_fd;    /* -1 when opened read-only */
-	uint8_t *status;  /* slots known at opening, n_status of them; the rest are pending */
+	struct span base;  /* whole entries only */
+	uint32_t records;  /* without END */
+	uint8_t *has_blob; /* a bit a record; NULL when there are none */
+	bool blobs_gone;   /* removed by changeset_retain() */
+	int status_fd;     /* -1 when opened read-only */
+	uint8_t *status;   /* slots known at opening, n_status of them; the rest are pending */
 	uint32_t n_status;
 };
 
@@ -184,6 +185,7 @@ int changeset_settle(struct changeset *s, const struct changeset_counts *c, int6
 
 /* Blob of FILE record @ordinal, read-only. Return: fd, -ENOENT when it has none, or -errno. */
 int changeset_blob_open(const struct changeset *s, uint32_t ordinal) MUST_CHECK;
+bool changeset_has_blob(const struct changeset *s, uint32_t ordinal);
 /* The baseline's content hash, when known. */
 bool changeset_baseline(const struct changeset *s, uint32_t ordinal, struct hash *out);
 

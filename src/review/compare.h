@@ -52,14 +52,14 @@ enum compare_why {
 	COMPARE_WHY_BELOW,      /* lies below something that is refused */
 };
 
-enum { COMPARE_NONE = 0xffffffff };
+enum { COMPARE_NONE = 0xffffffff, COMPARE_NO_PROJECT = 0xffff };
 
 /* One change, worked out on demand from the compact list. */
 struct compare_change {
-	uint32_t slot;    /* of its status */
-	uint32_t ordinal; /* its record; COMPARE_NONE for a virtual deletion */
-	uint32_t entry;   /* in the manifest; MANIFEST_NONE when it is new there */
-	uint16_t project;
+	uint32_t slot;              /* of its status */
+	uint32_t ordinal;           /* its record; COMPARE_NONE for a virtual deletion */
+	uint32_t entry;             /* in the manifest; MANIFEST_NONE when it is new there */
+	uint16_t project;           /* or COMPARE_NO_PROJECT */
 	uint8_t kind;               /* enum compare_kind */
 	uint8_t why;                /* enum compare_why */
 	uint8_t old_type, new_type; /* enum manifest_kind; 0: nothing */
@@ -94,6 +94,7 @@ struct compare_summary {
 	uint32_t ignored, refused, suspect;
 	uint32_t mode_not_carried; /* r or w bits only */
 	uint32_t unchanged;        /* records that equal the baseline */
+	uint32_t beside;           /* paths beside the projects */
 	struct compare_git git;
 };
 
@@ -104,7 +105,7 @@ struct compare;
  * @s:		borrowed as long as the result lives
  * @applied:	`applied` tables of the sets of the same sandbox, oldest first; borrowed
  *
- * Return: 0; -ENOMEM; -EPROTO when the set contradicts itself.
+ * Return: 0; -ENOMEM; -ENODATA when the set's contents are gone (changeset_retain()).
  */
 int compare_new(struct compare **out, const struct changeset *s, const struct span *applied,
                 size_t n_applied, struct err *err) MUST_CHECK;
@@ -122,12 +123,20 @@ void compare_counts(const struct compare *c, struct changeset_counts *out);
 uint32_t compare_slots(const struct compare *c);
 
 /*
- * compare_dir_mode() - the mode that the guest gave a directory which is new
- * (parents of an added file). @path below project @project. Return: false when
- * the set has no such directory.
+ * compare_parent_mode() - the mode that the guest gave to a directory above change @i.
+ * @depth:	1 is the topmost below the project
  */
-bool compare_dir_mode(const struct compare *c, uint16_t project, struct span path,
-                      uint32_t *out_mode);
+uint32_t compare_parent_mode(const struct compare *c, uint32_t i, uint32_t depth);
+
+/*
+ * compare_baseline_at() - what the baseline has at @path: @entry of the manifest (or
+ * MANIFEST_NONE), as earlier sets changed it. Return: false when nothing is there.
+ */
+bool compare_baseline_at(const struct compare *c, uint16_t project, struct span path,
+                         uint32_t entry, struct manifest_entry *out);
+
+/* Is a directory above change @i itself a change of type (was a file)? Its index, or NONE. */
+uint32_t compare_blocker(const struct compare *c, uint32_t i);
 
 /*
  * compare_renames() - pair deleted and added files of equal content, for display.
