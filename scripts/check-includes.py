@@ -42,7 +42,7 @@ THIRD_PARTY = {
     "sodium.h": ["base/hash.c", "secret/lock.c"],
     "seccomp.h": ["cage/roles.c"],
     "cap-ng.h": ["cage/ids.c"],
-    "yaml.h": ["config/yaml.c"],
+    "yaml.h": ["config/yamlread.c"],
     "git2.h": ["review/git2.c"],
     "archive.h": ["image/tar.c"],
     "archive_entry.h": ["image/tar.c"],
@@ -62,6 +62,7 @@ THIRD_PARTY = {
 }
 
 # One file in each folder: it turns a format of that folder's own into its structs.
+# cli/ is left out: each command writes its own --json.
 ONE_A_FOLDER = {"jansson.h"}
 
 # What a C library and the kernel's own headers bring.
@@ -153,7 +154,7 @@ def check_one_a_folder(src, files):
         with open(os.path.join(src, rel), encoding="utf-8") as f:
             for _, inc in INCLUDE.findall(f.read()):
                 key = (rel.split("/")[0], inc)
-                if inc in ONE_A_FOLDER and seen.setdefault(key, rel) != rel:
+                if inc in ONE_A_FOLDER and key[0] != "cli" and seen.setdefault(key, rel) != rel:
                     bad.append(f"src/{rel}: <{inc}> is for one file of {key[0]}/, and {seen[key]} has it")
     return bad
 

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.h - the user's own configuration, $XDG_CONFIG_HOME/cloche/config.yaml.
+ *
+ * YAML with a strict schema: an unknown or misspelled key, a wrong type, a
+ * duplicate key or a second document is an error with file, line and column,
+ * and the nearest key. A regular file of at most CONFIG_BYTES_MAX; an empty or
+ * missing one is the default. Flags win over it.
+ */
+#ifndef CLOCHE_CONFIG_CONFIG_H
+#define CLOCHE_CONFIG_CONFIG_H
+
+#include "base/mem.h"
+
+struct err;
+
+enum { CONFIG_BYTES_MAX = 1024 * 1024, CONFIG_LIST_MAX = 256 };
+
+enum config_apply { CONFIG_APPLY_ASK, CONFIG_APPLY_AUTO, CONFIG_APPLY_NONE };
+
+struct config {
+	/* vm */
+	char accel[8];       /* vm.accel: auto, kvm, tcg */
+	uint32_t cpus;       /* vm.cpus: 1 to 64 */
+	uint32_t memory_mib; /* vm.memory: SIZE */
+	uint64_t disk_bytes; /* vm.disk: SIZE */
+	uint64_t tmp_bytes;  /* vm.tmp_size: SIZE */
+	/* workspace */
+	bool exclude_heavy;             /* workspace.exclude_heavy */
+	char *exclude[CONFIG_LIST_MAX]; /* workspace.exclude */
+	size_t n_exclude;
+	/* review */
+	enum config_apply apply; /* review.apply: ask, auto, none */
+	/* image */
+	char *image_suite, *image_mirror; /* image.suite, image.mirror; NULL: default */
+};
+
+/* The defaults. */
+void config_init(struct config *c);
+void config_fini(struct config *c);
+
+/*
+ * config_load() - read the file at @path over the defaults in @c.
+ * A missing file is no error. Return: 0, or -errno with @err ("config.yaml:3:5: ...").
+ */
+int config_load(struct config *c, const char *path, struct err *err) MUST_CHECK;
+
+/* The same from bytes; pure. @name is for messages. */
+int config_parse(struct config *c, const char *name, const void *p, size_t n,
+                 struct err *err) MUST_CHECK;
+
+/*
+ * config_size() - "512", "2g", "4GiB": a plain number is MiB; m, mi, mib, g, gi, gib in any case.
+ * Return: 0 with bytes, or -EINVAL.
+ */
+int config_size(const char *s, uint64_t *out_bytes) MUST_CHECK;
+
+const char *config_apply_name(enum config_apply a);
+int config_apply_parse(const char *s, enum config_apply *out) MUST_CHECK;
+
+#endif
