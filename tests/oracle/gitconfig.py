@@ -61,9 +61,12 @@ def main():
             again = git_list(path)
             if again is None:
                 sys.exit("round %d: git refuses %r made from %r" % (round_, clean, text))
-            for word in (b"secret", b"u:p", b"rm", b"passwd", b"insteadof"):
-                if word in clean.lower() and word != b"rm" or b"sshcommand" in clean.lower():
+            for word in (b"secret", b"u:p@", b"passwd"):
+                if word in clean.lower():
                     sys.exit("round %d: %r survived in %r" % (round_, word, clean))
+            for v in again.split(b"\0")[:-1]:
+                if v.lower().startswith((b"core.sshcommand", b"include.", b"url.")):
+                    sys.exit("round %d: %r survived" % (round_, v))
             names = [v.split(b"\n")[0] for v in want.split(b"\0")]
             for v in again.split(b"\0")[:-1]:
                 if v.split(b"\n")[0] not in names:
