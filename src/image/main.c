@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cloche-image - the caged side of an image build.
+ *
+ * Trusts: its program file and the built-in recipes. Touches: the descriptors
+ * it was started with, nothing else: it enters its cage before the first byte
+ * of input. A compromise yields a bad image, which is what the archive's author
+ * could have sent anyway.
+ *
+ *	cloche-image rootfs RECIPE   0 tar in, 1 report, 3 image out, 4 package out
+ *	cloche-image kernel          0 package in, 1 report, 3 kernel out, 4 modules out
+ *
+ * Exit: 0; 3 for an input that is cut short or damaged; 4 for one that is
+ * refused, and for errors of its own. The reason is one line on stderr.
+ *
+ * `build`, `ls`, `rm`, `verify`, `open`, `scratch` are for developers: they do
+ * what the command `cloche image` does, with the user's rights, and parse nothing.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/hash.h"
+#include "cage/cage.h"
+#include "image/image.h"
+#include "image/worker.h"
+
+enum { FD_OUT = 3, FD_OUT2 = 4 };
+
+static int say(const struct err *e)
+{
+	(void)fprintf(stderr, "cloche-image: %s\n", e->text);
+	if (e->hint[0])
+		(void)fprintf(stderr, "hint: %s\n", e->hint);
+	return e->code == -EBADMSG ? WORKER_EXIT_DAMAGED : WORKER_EXIT_REFUSED;
+}
+
+static int enter_cage(struct err *err)
+{
+	struct cage_opts o = { .role = CAGE_IMAGE, .memory_max = (uint64_t)4 << 30 };
+	uint32_t seed;
+
+	/* a name in UTF-8 reads as bytes in either; in "C" libarchive drops it */
+	if (!setlocale(LC_CTYPE, "C.UTF-8"))
+		return err_set(err, -ENOENT, "the locale C.UTF-8 is missing");
+	(void)signal(SIGPIPE, SIG_IGN); /* EPIPE says it, with a reason */
+	random_bytes(&seed, sizeof(seed));
+	if (cage_uid_pick(seed, &o.uid) < 0)
+		o.uid = 0;
+	return cage_enter(&o, err);
+}
+
+static int report(const struct worker_report *r, struct err *err)
+{
+	uint8_t b[WORKER_REPORT_BYTES];
+
+	worker_report_put(b, r);
+	int e = fd_write_all(1, b, sizeof(b));
+	return e < 0 ? err_code(err, e, "cannot write the report") : 0;
+}
+
+static int main_rootfs(const char *name)
+{
+	struct rootfs_opts o = { .out_fd = FD_OUT, .deb_fd = FD_OUT2 };
+	struct worker_report rep = { 0 };
+	struct recipe recipe = { 0 };
+	struct err err = { 0 };
+
+	o.now_s = time(NULL);
+	random_bytes(o.uuid, sizeof(o.uuid));
+	int r = recipe_load(&recipe, name, &err);
+	if (r == 0)
+		r = enter_cage(&err);
+	o.recipe = &recipe;
+	struct tar *in = r == 0 ? tar_open_fd(0) : NULL;
+	if (r == 0 && !in)
+		r = err_set(&err, -ENOMEM, "no memory");
+	if (r == 0)
+		r = rootfs_write(in, &o, &rep, &err);
+	tar_free(in);
+	recipe_fini(&recipe);
+	if (r == 0)
+		r = tar_drain(0);
+	if (r == 0)
+		r = report(&rep, &err);
+	return r < 0 ? say(&err) : 0;
+}
+
+static int main_kernel(void)
+{
+	struct worker_report rep = { 0 };
+	struct err err = { 0 };
+
+	int r = enter_cage(&err);
+	if (r == 0)
+		r = kernel_write(0, FD_OUT, FD_OUT2, &rep, &err);
+	if (r == 0)
+		r = report(&rep, &err);
+	return r < 0 ? say(&err) : 0;
+}
+
+/* ---- for developers ----------------------------------------------------- */
+
+static bool show(void *arg, const struct image_progress *p)
+{
+	static enum image_phase last = IMAGE_PHASE_WAIT;
+
+	(void)arg;
+	if (p->phase == last)
+		return true;
+	last = p->phase;
+	(void)fprintf(stderr, "%6.1f s  %s (%" PRIu64 " MiB)\n", (double)p->elapsed_ms / 1000,
+	              p->text, p->bytes >> 20);
+	return true;
+}
+
+static int main_build(const struct image_opts *o, bool force)
+{
+	struct err err = { 0 };
+	bool built;
+
+	if (image_build(o, force, show, NULL, &built, &err) < 0)
+		return say(&err);
+	(void)printf("%s\n", built ? "built" : "there already");
+	return 0;
+}
+
+static int main_list(const struct image_opts *o)
+{
+	struct image_info *list = NULL;
+	struct err err = { 0 };
+	size_t n = 0;
+
+	if (image_list(o, &list, &n, &err) < 0)
+		return say(&err);
+	for (size_t i = 0; i < n; i++) {
+		char hex[HASH_HEX_BYTES];
+		hash_hex(hex, &list[i].digest);
+		(void)printf("%s %s %s %s %" PRIu64 " %s\n", list[i].name, list[i].id,
+		             list[i].suite, hex, list[i].size,
+		             list[i].is_current ? "current" : "old");
+	}
+	free(list);
+	return 0;
+}
+
+static int main_open(const struct image_opts *o)
+{
+	struct image img = IMAGE_INIT;
+	struct err err = { 0 };
+
+	if (image_open(o, &img, &err) < 0)
+		return say(&err);
+	(void)printf("%s\n%s\n%s\n%s\n", img.rootfs_path, img.kernel_path, img.initrd_path,
+	             img.info.kernel_release);
+	image_close(&img);
+	return 0;
+}
+
+static int main_scratch(const struct image_opts *o, const char *path, const char *mib)
+{
+	struct err err = { 0 };
+	const char *slash = strrchr(path, '/');
+	AUTO_FREE char *dir = slash ? xstrndup(path, (size_t)(slash - path) + 1) : xstrdup(".");
+	AUTO_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		(void)err_errno(&err, "cannot open '%s'", dir);
+	else
+		(void)!image_scratch_create(o, fd, slash ? slash + 1 : path,
+		                            strtoull(mib, NULL, 10) << 20, &err);
+	return err.code ? say(&err) : 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *verb = argc > 1 ? argv[1] : "";
+	struct image_opts o = { .name = argc > 2 ? argv[2] : NULL,
+		                .suite = getenv("CLOCHE_SUITE") };
+	struct err err = { 0 };
+
+	if (strcmp(verb, "rootfs") == 0 && argc == 3)
+		return main_rootfs(argv[2]);
+	if (strcmp(verb, "kernel") == 0 && argc == 2)
+		return main_kernel();
+	if (strcmp(verb, "build") == 0 && argc <= 4)
+		return main_build(&o, argc == 4 && strcmp(argv[3], "--force") == 0);
+	if (strcmp(verb, "ls") == 0 && argc == 2)
+		return main_list(&o);
+	if (strcmp(verb, "rm") == 0 && argc == 3)
+		return image_rm(&o, argv[2], NULL, &err) < 0 ? say(&err) : 0;
+	if (strcmp(verb, "verify") == 0 && argc <= 3)
+		return image_verify(&o, &err) < 0 ? say(&err) : 0;
+	if (strcmp(verb, "open") == 0 && argc <= 3)
+		return main_open(&o);
+	if (strcmp(verb, "scratch") == 0 && argc == 4)
+		return main_scratch(&o, argv[2], argv[3]);
+	(void)fputs("usage: cloche-image rootfs RECIPE | kernel | build [NAME [--force]] | ls | "
+	            "rm NAME | verify [NAME] | open [NAME] | scratch FILE MIB\n",
+	            stderr);
+	return 2;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* meta.c - manifest.json: the module's only user of jansson. */
+#include "image/image_priv.h"
+
+#include <errno.h>
+
+#include <jansson.h>
+
+enum { SCHEMA = 1 };
+
+const char *const image_file_names[IMAGE_FILES] = { IMAGE_ROOTFS, IMAGE_KERNEL, IMAGE_MODULES };
+
+static bool text_ok(const char *s)
+{
+	for (; *s; s++) {
+		bool ok = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') ||
+		          (*s >= '0' && *s <= '9') || strchr(".+~_-", *s);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
+static bool get_text(json_t *o, const char *key, char *dst, size_t cap)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	if (!s || strlen(s) >= cap || !text_ok(s))
+		return false;
+	memcpy(dst, s, strlen(s) + 1);
+	return true;
+}
+
+static bool get_digest(json_t *o, struct hash *out)
+{
+	const char *s = json_string_value(json_object_get(o, "blake2b"));
+
+	if (!s || strlen(s) != HASH_HEX_BYTES - 1)
+		return false;
+	for (size_t i = 0; i < HASH_BYTES; i++) {
+		static const char hex[] = "0123456789abcdef";
+		const char *a = strchr(hex, s[2 * i]), *b = strchr(hex, s[2 * i + 1]);
+		if (!a || !b)
+			return false;
+		out->b[i] = (uint8_t)((a - hex) << 4 | (b - hex));
+	}
+	return true;
+}
+
+int image_manifest_parse(struct image_manifest *out, const void *p, size_t n)
+{
+	struct image_manifest m = { 0 };
+
+	if (n > IMAGE_MANIFEST_MAX)
+		return -EBADMSG;
+	json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, NULL);
+	bool ok = o && json_integer_value(json_object_get(o, "schema")) == SCHEMA &&
+	          get_text(o, "name", m.info.name, sizeof(m.info.name)) &&
+	          get_text(o, "id", m.info.id, sizeof(m.info.id)) &&
+	          get_text(o, "suite", m.info.suite, sizeof(m.info.suite)) &&
+	          get_text(o, "kernel_release", m.info.kernel_release,
+	                   sizeof(m.info.kernel_release)) &&
+	          get_text(o, "kernel_package", m.package, sizeof(m.package));
+	json_t *built = json_object_get(o, "built");
+	ok = ok && json_is_integer(built) && json_integer_value(built) >= 0;
+	m.info.built_s = json_integer_value(built);
+	for (int i = 0; i < IMAGE_FILES && ok; i++) {
+		json_t *f = json_object_get(json_object_get(o, "files"), image_file_names[i]);
+		json_t *size = json_object_get(f, "size");
+		ok = json_is_integer(size) && json_integer_value(size) > 0 &&
+		     get_digest(f, &m.digest[i]);
+		m.size[i] = (uint64_t)json_integer_value(size);
+		ok = ok && u64_add(m.info.size, m.size[i], &m.info.size);
+	}
+	json_decref(o);
+	if (!ok)
+		return -EBADMSG;
+	m.info.digest = m.digest[0];
+	*out = m;
+	return 0;
+}
+
+int image_manifest_format(const struct image_manifest *m, char **out)
+{
+	json_t *files = json_object();
+	int bad = 0;
+
+	for (int i = 0; i < IMAGE_FILES; i++) {
+		char hex[HASH_HEX_BYTES];
+		hash_hex(hex, &m->digest[i]);
+		bad |= json_object_set_new(files, image_file_names[i],
+		                           json_pack("{s:I, s:s}", "size", (json_int_t)m->size[i],
+		                                     "blake2b", hex));
+	}
+	json_t *o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "schema", SCHEMA, "name",
+	                      m->info.name, "id", m->info.id, "suite", m->info.suite,
+	                      "kernel_release", m->info.kernel_release, "kernel_package",
+	                      m->package, "built", (json_int_t)m->info.built_s, "files", files);
+	char *s = o && !bad ? json_dumps(o, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+	json_decref(o);
+	if (!s)
+		return -ENOMEM;
+	*out = xasprintf("%s\n", s);
+	free(s);
+	return 0;
+}

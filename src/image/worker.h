@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * worker.h - what the caged process does: tar stream to root file system, kernel
+ * package to kernel and modules. Works on open descriptors only.
+ */
+#ifndef CLOCHE_IMAGE_WORKER_H
+#define CLOCHE_IMAGE_WORKER_H
+
+#include "image/recipe.h"
+#include "image/tar.h"
+#include "image/tree.h"
+
+struct err;
+
+enum {
+	WORKER_TEXT_MAX = 120,
+	WORKER_EXIT_DAMAGED = 3, /* the input was cut short or is no archive */
+	WORKER_EXIT_REFUSED = 4, /* everything else */
+};
+
+/* What a worker says at its end; the parent believes none of it unchecked. */
+struct worker_report {
+	uint64_t entries;               /* rootfs: inodes; kernel: modules */
+	char text[WORKER_TEXT_MAX + 1]; /* rootfs: name of the package file; kernel: release */
+};
+enum { WORKER_REPORT_BYTES = 4 + 8 + WORKER_TEXT_MAX };
+void worker_report_put(uint8_t out[WORKER_REPORT_BYTES], const struct worker_report *r);
+/* Return: 0, or -EPROTO: text must be of [A-Za-z0-9.+~_-] or empty. */
+int worker_report_parse(struct worker_report *out,
+                        const uint8_t in[WORKER_REPORT_BYTES]) MUST_CHECK;
+
+struct rootfs_opts {
+	const struct recipe *recipe; /* NULL: the archive as it is */
+	struct tree_limits limits;
+	int out_fd; /* empty file, for pwrite */
+	int deb_fd; /* what lies below var/cache/cloche goes here; -1: nowhere */
+	uint8_t uuid[16];
+	int64_t now_s; /* time of the files that the recipe makes */
+};
+
+/*
+ * rootfs_write() - merge @in and write the image.
+ * @in:	read to its end
+ *
+ * Data goes out as it arrives, from block 1; memory holds the tree only.
+ *
+ * Return: 0; -EBADMSG for a stream that is cut short or no archive; -EPROTO or
+ * -EFBIG for what it may not hold; -errno.
+ */
+int rootfs_write(struct tar *in, const struct rootfs_opts *o, struct worker_report *out,
+                 struct err *err) MUST_CHECK;
+
+/*
+ * rootfs_merge() - as rootfs_write() up to the metadata: data is written, @t filled.
+ * @out_block:	first free block behind the data
+ */
+int rootfs_merge(struct tar *in, const struct rootfs_opts *o, struct tree *t,
+                 struct worker_report *rep, uint64_t *out_block, struct err *err) MUST_CHECK;
+
+/*
+ * kernel_write() - kernel ELF and initramfs modules out of a Debian package.
+ * @deb_fd:	read to its end
+ *
+ * Return: 0; -EBADMSG as above; -EPROTO; -ENOENT when a module that every boot needs is missing.
+ */
+int kernel_write(int deb_fd, int vmlinux_fd, int modules_fd, struct worker_report *out,
+                 struct err *err) MUST_CHECK;
+
+#endif
