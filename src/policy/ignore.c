@@ -575,7 +575,8 @@ static bool run_tokens(const struct ignore_list *l, const uint32_t *tok, size_t 
 static bool matches(const struct ignore_list *l, const struct pattern *pat, struct span path,
                     struct span base, bool is_dir)
 {
-	const uint8_t *lit = l->lits.p + pat->lit;
+	/* without any literal there is no buffer to point into */
+	const uint8_t *lit = pat->lit_len ? l->lits.p + pat->lit : NULL;
 
 	if (pat->flags & P_DIR_ONLY && !is_dir)
 		return false;
