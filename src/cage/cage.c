@@ -246,8 +246,10 @@ const char *cage_layers_str(char *dst, size_t cap, unsigned layers)
 		if (!(layers & names[i].bit))
 			continue;
 		int w = snprintf(dst + n, cap - n, "%s%s", n ? " " : "", names[i].name);
-		if (w < 0 || (size_t)w >= cap - n)
-			break; /* cut: the caller's room */
+		if (w < 0 || (size_t)w >= cap - n) {
+			dst[n] = '\0'; /* whole names only */
+			break;
+		}
 		n += (size_t)w;
 	}
 	return dst;
