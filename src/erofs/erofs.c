@@ -307,7 +307,7 @@ static int dir_measure(struct writer *w, uint32_t dir, const struct erofs_inode 
 	size_t last_len = 0;
 	uint64_t bytes = 0;
 	size_t used = 0;
-	struct erofs_dirent d;
+	struct erofs_dirent d = { 0 };
 	char text[128];
 	int r;
 
@@ -390,7 +390,7 @@ static int dir_write(struct writer *w, uint32_t dir, const struct erofs_inode *i
 	const struct node *n = &w->nodes[dir];
 	struct dir_block b;
 	uint8_t block[EROFS_BLOCK_BYTES];
-	struct erofs_dirent d;
+	struct erofs_dirent d = { 0 };
 	uint64_t bytes = 0;
 	int r;
 
@@ -526,7 +526,7 @@ static int place(struct writer *w)
 
 	for (uint32_t i = 0; i < w->src->n_inodes; i++) {
 		struct node *n = &w->nodes[i];
-		uint64_t len = n->head_words * 4u, left;
+		uint64_t len = (uint64_t)n->head_words * 4, left;
 
 		if (left_out(w, i))
 			continue;
@@ -646,7 +646,7 @@ static int inode_write(struct writer *w, uint32_t i)
 	if (blocks_of(n))
 		u = (uint32_t)(w->opts->meta_block + w->inode_blocks + n->block);
 	wr_le(&o, 1u | (unsigned)layout << 1, 2); /* extended */
-	wr_le(&o, xattr_bytes ? 1 + (xattr_bytes - XATTR_HEADER_BYTES) / 4 : 0, 2);
+	wr_le(&o, xattr_bytes ? 1u + (xattr_bytes - XATTR_HEADER_BYTES) / 4 : 0, 2);
 	wr_le(&o, in.mode, 2);
 	wr_le(&o, 0, 2);
 	wr_le(&o, size, 8);
