@@ -17,198 +17,10 @@ import tempfile
 import time
 import unittest
 
+from disk_client import (BLOCK, CHANGED, FREEZE, FREEZE_DONE, HASH, HASH_DONE, MAGIC, SHUTDOWN,
+                         SIZE, STATS_DONE, WAIT, Closed, Disk)
+
 PROGRAM, FIXTURE = sys.argv[1:3]
-BLOCK = 4096
-SIZE = 1 << 40
-READY, HASH, READ, FREEZE, STATS, SHUTDOWN = range(1, 7)
-READY_DONE, HASH_DONE, READ_DONE, FREEZE_DONE, STATS_DONE, CHANGED = range(0x101, 0x107)
-MAGIC = 0x25609513
-WAIT = 20.0
-# a sanitizer's search for leaks needs more of the kernel than the cage gives (and the
-# fixture frees nothing)
-ENV = dict(os.environ, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
-
-
-class Closed(Exception):
-    pass
-
-
-class Client:
-    """An NBD client over a connected socket."""
-
-    def __init__(self, sock):
-        self.sock = sock
-        self.sock.settimeout(WAIT)
-        self.cookie = 0
-
-    def get(self, n):
-        b = b""
-        while len(b) < n:
-            try:
-                part = self.sock.recv(n - len(b))
-            except ConnectionResetError as e:
-                raise Closed from e
-            if not part:
-                raise Closed
-            b += part
-        return b
-
-    def hello(self):
-        assert self.get(18) == b"NBDMAGICIHAVEOPT\0\3"
-        self.sock.sendall(struct.pack(">I", 3))
-        self.sock.sendall(b"IHAVEOPT" + struct.pack(">II", 7, 6) + bytes(6))
-        size = None
-        while True:
-            magic, option, kind, n = struct.unpack(">QIII", self.get(20))
-            data = self.get(n)
-            assert magic == 0x3E889045565A9 and option == 7
-            if kind == 3 and data[:2] == b"\0\0":
-                size = struct.unpack(">Q", data[2:10])[0]
-            if kind == 1:
-                return size
-
-    def send(self, offset, length, command=0, magic=MAGIC):
-        self.cookie += 1
-        self.sock.sendall(struct.pack(">IHHQQI", magic, 0, command, self.cookie, offset, length))
-        return self.cookie
-
-    def reply(self, lengths):
-        magic, error, cookie = struct.unpack(">IIQ", self.get(16))
-        assert magic == 0x67446698
-        return cookie, error, b"" if error else self.get(lengths[cookie])
-
-    def read(self, offset, length):
-        """Data, or the error's number."""
-        c = self.send(offset, length)
-        cookie, error, data = self.reply({c: length})
-        assert cookie == c
-        return error if error else data
-
-
-class Disk:
-    """A running cloche-disk over a folder (or several) of the test."""
-
-    def __init__(self, test, *dirs, size=SIZE, cache=None):
-        self.test = test
-        self.tmp = tempfile.mkdtemp(prefix="disk.", dir=test.tmp)
-        self.cache = cache or os.path.join(self.tmp, "cache")
-        nbd, nbd_peer = socket.socketpair()
-        control, control_peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [os.open(d, os.O_RDONLY | os.O_DIRECTORY) for d in dirs]
-        cache_fd = os.open(self.cache, os.O_RDWR | os.O_CREAT, 0o600)
-        cmd = [PROGRAM, "--nbd", str(nbd_peer.fileno()), "--control", str(control_peer.fileno()),
-               "--cache", str(cache_fd), "--size", str(size)]
-        for fd in fds:
-            cmd += ["--workspace", str(fd)]
-        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
-            cmd, pass_fds=[nbd_peer.fileno(), control_peer.fileno(), cache_fd] + fds,
-            stderr=subprocess.PIPE, env=ENV)
-        for fd in fds + [cache_fd]:
-            os.close(fd)
-        nbd_peer.close()
-        control_peer.close()
-        self.nbd_socket = nbd
-        self.nbd = Client(nbd)
-        self.control = control
-        self.control.settimeout(WAIT)
-        self.dirs = dirs
-        self.files = {}
-        self.changed = []
-        test.addCleanup(self.end)
-
-    def end(self):
-        self.control.close()
-        self.nbd_socket.close()
-        try:
-            self.process.wait(WAIT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stderr.close()
-
-    def status(self):
-        return self.process.wait(WAIT)
-
-    def scan(self):
-        """Make manifest and image of the folders as they are now."""
-        out = subprocess.run([FIXTURE, f"{self.tmp}/manifest", f"{self.tmp}/meta", *self.dirs],
-                             check=True, capture_output=True, text=True, env=ENV).stdout
-        self.files = {}
-        for line in out.splitlines():
-            entry, block, size, path = line.split(" ", 3)
-            self.files[path] = (int(entry), int(block), int(size))
-
-    def send(self, kind, fields=b"", fds=()):
-        anc = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self.control.sendmsg([struct.pack("<HH", kind, 0) + fields], anc)
-
-    def receive(self, kind):
-        """The next message of @kind; changed files on the way are noted."""
-        while True:
-            b = self.control.recv(65536)
-            if not b:
-                raise Closed
-            got, zero = struct.unpack("<HH", b[:4])
-            assert zero == 0
-            if got == CHANGED:
-                self.changed.append(struct.unpack("<I", b[4:])[0])
-                if kind == CHANGED:
-                    return self.changed[-1]
-            elif got == kind:
-                return b[4:]
-            else:
-                raise AssertionError(f"message {got:#x} while waiting for {kind:#x}")
-
-    def ready(self):
-        fds = [os.open(f"{self.tmp}/{n}", os.O_RDONLY) for n in ("manifest", "meta")]
-        self.send(READY, fds=fds)
-        for fd in fds:
-            os.close(fd)
-        return struct.unpack("<i", self.receive(READY_DONE))[0]
-
-    def start(self):
-        self.scan()
-        assert self.nbd.hello() == SIZE
-        assert self.ready() == 0
-
-    def hash(self, entry):
-        """Digest, or the negative errno."""
-        self.send(HASH, struct.pack("<I", entry))
-        e, status, digest = struct.unpack("<Ii32s", self.receive(HASH_DONE))
-        assert e == entry
-        return digest if status == 0 else status
-
-    def read_entry(self, entry, offset, length):
-        self.send(READ, struct.pack("<IQI", entry, offset, length))
-        b = self.receive(READ_DONE)
-        e, status, at, n = struct.unpack("<IiQI", b[:20])
-        assert e == entry and at == offset and n == len(b) - 20
-        return b[20:] if status == 0 else status
-
-    def freeze(self):
-        self.send(FREEZE, b"\1")
-        return struct.unpack("<i", self.receive(FREEZE_DONE))[0]
-
-    def stats(self):
-        self.send(STATS)
-        names = ("files", "frozen", "changed", "freezing", "frozen_bytes", "requests", "bytes",
-                 "errors", "opens")
-        return dict(zip(names, struct.unpack("<4I5Q", self.receive(STATS_DONE))))
-
-    def file(self, path):
-        """All data of a file through the disk, or an error's number."""
-        _, block, size = self.files[path]
-        if size == 0:
-            return b""
-        out = b""
-        length = (size + BLOCK - 1) // BLOCK * BLOCK
-        while len(out) < length:
-            part = self.nbd.read(block * BLOCK + len(out), min(1 << 20, length - len(out)))
-            if isinstance(part, int):
-                return part
-            out += part
-        assert out[size:] == bytes(length - size), "bytes behind the end of the file"
-        return out[:size]
 
 
 class DiskTest(unittest.TestCase):
@@ -216,6 +28,11 @@ class DiskTest(unittest.TestCase):
         self.tmp = tempfile.mkdtemp(prefix="cloche-disk.")
         self.addCleanup(shutil.rmtree, self.tmp)
         self.dir = self.make("project")
+
+    def disk(self, *dirs, **options):
+        disk = Disk(PROGRAM, FIXTURE, self.tmp, *dirs, **options)
+        self.addCleanup(disk.end)
+        return disk
 
     def make(self, name):
         d = os.path.join(self.tmp, name)
@@ -251,7 +68,7 @@ class DiskTest(unittest.TestCase):
             self.assertEqual(disk.read_entry(entry, 3, 30000), data[3:30003])
 
     def test_reads(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         self.check_all(disk, self.contents(disk))
         stats = disk.stats()
@@ -266,7 +83,7 @@ class DiskTest(unittest.TestCase):
     def test_image(self):
         """The whole image, over files and metadata, in reads of odd sizes; mounted if possible."""
         self.put(f"{self.dir}/sub/GENERATED", b"the host's")
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         path = f"{self.dir}/sub/GENERATED"
         self.assertEqual(disk.file(path), b"content of ours\n")
@@ -297,7 +114,7 @@ class DiskTest(unittest.TestCase):
                 subprocess.run(["umount", where], check=True)
 
     def test_before_the_image(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         self.assertEqual(disk.nbd.hello(), SIZE)
         self.assertEqual(disk.nbd.read(0, 65536), bytes(65536))
         self.assertEqual(disk.nbd.read((1 << 20) - 512, 512), bytes(512))
@@ -318,7 +135,7 @@ class DiskTest(unittest.TestCase):
 
     def test_many_held(self):
         """More reads than are kept wait in the socket, and are all answered."""
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.nbd.hello()
         sent = [disk.nbd.send(1 << 21, 512) for _ in range(120)]
         disk.scan()
@@ -361,7 +178,7 @@ class DiskTest(unittest.TestCase):
                         "times back"):
                 with self.subTest(how=how, opened=opened):
                     d = self.make(f"{how}-{opened}")
-                    disk = Disk(self, d)
+                    disk = self.disk(d)
                     disk.start()
                     path = f"{d}/sub/deep/b.c"
                     entry = disk.files[path][0]
@@ -394,7 +211,7 @@ class DiskTest(unittest.TestCase):
             f.write(b"in the middle")
         with open(f"{self.dir}/hole", "wb") as f:
             f.truncate(100 << 20)
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         want = {p: d for p, d in ((p, self.content(p)) for p in disk.files
                                   if not p.endswith(("sparse", "hole")))}
@@ -413,7 +230,7 @@ class DiskTest(unittest.TestCase):
 
     def test_freeze_of_some(self):
         """Files that changed before stay changed, the others keep their old bytes."""
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.send(FREEZE, b"\1")  # before the image: begins with it
         time.sleep(0.01)
         disk.scan()
@@ -434,7 +251,7 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(disk.file(page), errno.EIO)
 
     def test_freeze_under_load(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         disk.send(FREEZE, b"\1")
         end = time.monotonic() + WAIT
@@ -456,7 +273,7 @@ class DiskTest(unittest.TestCase):
             self.skipTest("no mount of a small file system here")
         self.addCleanup(subprocess.run, ["umount", "-l", where], check=True)
         self.put(f"{self.dir}/sub/larger", os.urandom(20 << 20))
-        disk = Disk(self, self.dir, cache=f"{where}/cache")
+        disk = self.disk(self.dir, cache=f"{where}/cache")
         disk.start()
         want = self.contents(disk)
         self.assertEqual(disk.freeze(), -errno.ENOSPC)
@@ -466,7 +283,7 @@ class DiskTest(unittest.TestCase):
 
     def test_two_projects(self):
         other = self.make("second")
-        disk = Disk(self, self.dir, other)
+        disk = self.disk(self.dir, other)
         disk.start()
         want = self.contents(disk)
         self.assertEqual(len(want), 14)
@@ -475,13 +292,13 @@ class DiskTest(unittest.TestCase):
     def test_wrong_workspace(self):
         other = self.make("second")
         for dirs, scanned in (([other], [self.dir]), ([self.dir], [self.dir, other])):
-            disk = Disk(self, *dirs)
+            disk = self.disk(*dirs)
             disk.dirs = scanned
             disk.scan()
             self.assertEqual(disk.ready(), -errno.ESTALE)
 
     def test_bad_manifest(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.scan()
         manifest = self.content(f"{disk.tmp}/manifest")
         for bad in (b"", b"x", manifest[:-1], manifest + b"x", bytes(len(manifest))):
@@ -489,7 +306,7 @@ class DiskTest(unittest.TestCase):
             self.assertEqual(disk.ready(), -errno.EPROTO)
         self.put(f"{disk.tmp}/manifest", manifest)
         self.assertEqual(disk.ready(), 0)
-        small = Disk(self, self.dir, size=BLOCK)
+        small = self.disk(self.dir, size=BLOCK)
         small.scan()
         self.assertEqual(small.ready(), -errno.EFBIG)
 
@@ -507,7 +324,7 @@ class DiskTest(unittest.TestCase):
         }
         for why, data in cases.items():
             with self.subTest(why=why):
-                disk = Disk(self, self.dir)
+                disk = self.disk(self.dir)
                 try:
                     disk.nbd_socket.sendall(data)
                     with self.assertRaises(Closed):
@@ -519,7 +336,7 @@ class DiskTest(unittest.TestCase):
                 self.assertEqual(disk.status(), 0)
 
     def test_bad_requests(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         for offset, length in ((SIZE, 512), (SIZE - 512, 1024), (0, (4 << 20) + 512), (0, 0),
                                (1, 512), (0, 511), ((1 << 64) - 512, 1024), (0, (1 << 32) - 1)):
@@ -535,7 +352,7 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(disk.status(), 0)
 
     def test_client_that_does_not_read(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         disk.nbd_socket.setblocking(False)
         sent = []
@@ -551,7 +368,7 @@ class DiskTest(unittest.TestCase):
             self.assertLess(int(f.read().split()[1]) * BLOCK, 64 << 20)
 
     def test_client_in_pieces(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         path = f"{self.dir}/page1"
         c = struct.pack(">IHHQQI", MAGIC, 0, 0, 5, disk.files[path][1] * BLOCK, 8192)
@@ -569,13 +386,13 @@ class DiskTest(unittest.TestCase):
                                ("a file too many", b"\5\0\0\0", [fd]),
                                ("an answer", struct.pack("<HHI", CHANGED, 0, 1), [])):
             with self.subTest(why=why):
-                disk = Disk(self, self.dir)
+                disk = self.disk(self.dir)
                 anc = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
                 disk.control.sendmsg([data], anc if fds else [])
                 self.assertEqual(disk.status(), 1)
 
     def test_many_hashes(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         entry = disk.files[f"{self.dir}/page"][0]
         want = hashlib.blake2b(self.content(f"{self.dir}/page"), digest_size=32).digest()
@@ -592,20 +409,20 @@ class DiskTest(unittest.TestCase):
             self.assertEqual(struct.unpack("<Ii32s", disk.receive(HASH_DONE)), (entry, 0, want))
 
     def test_ends(self):
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         disk.control.close()
         self.assertEqual(disk.status(), 0)
         with self.assertRaises(Closed):
             disk.nbd.get(1)
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         disk.nbd_socket.close()  # QEMU is gone, the baseline is still asked for
         path = f"{self.dir}/page"
         self.assertEqual(disk.read_entry(disk.files[path][0], 0, BLOCK), self.content(path))
         disk.send(SHUTDOWN)
         self.assertEqual(disk.status(), 0)
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.start()
         disk.process.send_signal(signal.SIGKILL)
         self.assertEqual(disk.status(), -signal.SIGKILL)
@@ -617,7 +434,7 @@ class DiskTest(unittest.TestCase):
     def test_qemu(self):
         if not shutil.which("qemu-io"):
             self.skipTest("no qemu-io")
-        disk = Disk(self, self.dir)
+        disk = self.disk(self.dir)
         disk.scan()
         self.assertEqual(disk.ready(), 0)
         block = disk.files[f"{self.dir}/a.c"][1]
