@@ -503,17 +503,21 @@ static bool sgr_group_ok(const struct term_filter *f, size_t at, size_t n)
 	return v[1] == 2 && ((n == 5 && all_bytes(v + 2, 3)) || (n == 6 && all_bytes(v + 2, 4)));
 }
 
-/* "38;5;n", "38;2;r;g;b" of separate numbers. Return: how many numbers it takes. */
+/*
+ * "38;5;n", "38;2;r;g;b" of separate numbers. Return: how many numbers it takes; all that
+ * are left when it is no such form, since nobody can say where the next attribute begins.
+ */
 static size_t sgr_colour(const struct term_filter *f, size_t at, bool *out_ok)
 {
 	size_t left = f->n_numbers - at;
 	const uint16_t *v = f->numbers + at;
-	size_t need = left < 2 ? 2 : v[1] == 5 ? 3 : v[1] == 2 ? 5 : 2;
+	size_t need = left < 2 ? 0 : v[1] == 5 ? 3 : v[1] == 2 ? 5 : 0;
+	bool form = need && need <= left;
 
-	*out_ok = need > 2 && need <= left && all_bytes(v + 2, need - 2);
-	for (size_t i = at + 1; i < at + MIN(need, left); i++)
-		*out_ok &= !(f->colon >> i & 1);
-	return MIN(need, left);
+	for (size_t i = at + 1; form && i <= at + need && i < f->n_numbers; i++)
+		form = !(f->colon >> i & 1);
+	*out_ok = form && all_bytes(v + 2, need - 2);
+	return form ? need : left;
 }
 
 static void put_sgr(struct term_filter *f, const struct term_filter_rule *r UNUSED, struct wr *out)

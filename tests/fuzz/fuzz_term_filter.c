@@ -120,7 +120,7 @@ static void scan(struct span s)
 				CHECK(c != 0 && strchr("78DEHM=>", c));
 		} else if (cp < 0x20) {
 			/* CAN stands at the head of the answer to a full reset */
-			CHECK((cp >= 7 && cp <= 15) || (cp == 0x18 && s.len > 1 && s.p[1] == 0x1b));
+			CHECK((cp >= 7 && cp <= 15) || cp == 0x18);
 		}
 		s.p += n;
 		s.len -= n;
