@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * client.h - the CLI's side of a sandbox: starts cloche-super, speaks ctl.h
+ * with its worker, and reads the monitor's last word.
+ *
+ * What comes from the worker has been through ctl_parse(); text is shown
+ * through vis_* by the handlers.
+ */
+#ifndef CLOCHE_SUPER_CLIENT_H
+#define CLOCHE_SUPER_CLIENT_H
+
+#include "base/proc.h"
+#include "super/ctl.h"
+#include "super/link.h"
+#include "super/port.h"
+#include "super/state.h"
+#include "vmm/vmm.h"
+
+/* What to start. Strings are borrowed for the call. */
+struct client_spec {
+	const char *id, *agent, *hostname, *log_path;
+	const struct state_project *projects;
+	const int *project_fds; /* opened by the caller, who checked them; borrowed */
+	size_t n_projects;
+	const char *kernel, *initrd, *rootfs, *image;
+	uint32_t memory_mib, vcpus, ready_ms;
+	uint64_t disk_bytes, tmp_bytes, records_max; /* records 0: the default */
+	enum vmm_accel accel;                        /* KVM or TCG */
+	const char *const *exclude;
+	size_t n_exclude;
+	bool heavy, sudo, debug, keep, recover;
+	int log_fd;         /* borrowed; -1: none */
+	int scan_report_fd; /* borrowed; -1: none */
+};
+
+struct client {
+	struct loop *l;
+	struct port port;
+	bool connected;
+	struct proc super;
+	struct loop_fd super_src;
+	int report_fd;
+	bool ended; /* the monitor is gone; `last` is its word */
+	struct link_msg last;
+	/* the owner's */
+	void (*message)(void *arg, const struct ctl *c);
+	int (*output)(void *arg, uint16_t channel, uint8_t stream, struct span bytes);
+	int (*eof)(void *arg, uint16_t channel, uint8_t stream);
+	void (*writable)(void *arg, uint16_t channel, uint8_t stream);
+	void (*over)(void *arg); /* the monitor has ended: all is said and cleaned up */
+	void *arg;
+};
+
+/* Start the sandbox; the handlers are set in @c before. 0 or -errno. */
+int client_start(struct client *c, struct loop *l, const struct client_spec *s,
+                 struct err *err) MUST_CHECK;
+void client_fini(struct client *c);
+
+/* -EPIPE once the connection is over. */
+int client_send(struct client *c, const struct ctl *m) MUST_CHECK;
+/* Words for the next EXEC, in as many messages as it takes. -E2BIG for a word too long. */
+int client_send_words(struct client *c, bool is_env, const char *const *words, size_t n,
+                      struct err *err) MUST_CHECK;
+
+/* End the monitor (it exports and cleans up) by SIGTERM. */
+void client_interrupt(struct client *c);
+
+#endif

@@ -1,0 +1,810 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cloche-super - one per sandbox: starts, watches and ends its processes.
+ *
+ * Trusts: the CLI that started it (the same user). Parses nothing from outside:
+ * all it reads are fixed structs of its worker, checked field by field. Touches:
+ * the sandbox's folder, the images (read-only), the project folders (only to
+ * hand their descriptors on). It outlives the CLI, so that a closed terminal
+ * loses nothing, and its children do not outlive it (PR_SET_PDEATHSIG).
+ *
+ * It holds the flock that says that the sandbox lives. Whatever happens to the
+ * others, the folder it leaves says what can still be done: nothing ran ->
+ * removed; staged -> removed; anything else -> kept for `cloche recover`.
+ */
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <linux/fs.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/path.h"
+#include "base/proc.h"
+#include "cage/cage.h"
+#include "disk/disk.h"
+#include "event/loop.h"
+#include "image/image.h"
+#include "review/changeset.h"
+#include "super/link.h"
+#include "super/spawn.h"
+#include "super/state.h"
+#include "vmm/vmm.h"
+
+enum { OFF_GRACE_MS = 8 * 1000, STDERR_LINES = 8 };
+
+enum child { CH_SCAN, CH_DISK, CH_QEMU, CH_WORKER, CHILDREN };
+static const char *const child_names[] = { "cloche-scan", "cloche-disk", "QEMU", "cloche-worker" };
+
+struct child_state {
+	struct proc p;
+	struct loop_fd src, err_src;
+	int err_fd;
+	struct vmm_tail tail;
+	bool running;
+	int status;
+};
+
+struct monitor {
+	struct loop *l;
+	struct child_state ch[CHILDREN];
+	struct state st;
+	struct state_dirs dirs;
+	int top_fd, dir_fd, lock_fd, staging_fd, changes_fd; /* sandboxes/, ours, … */
+	int manifest_fd, meta_fd, cache_fd, scratch_fd, scan_report_fd, log_fd, report_fd;
+	int disk_fd, mon_fd; /* our ends */
+	struct loop_fd mon_src;
+	struct loop_timer timer;
+	uid_t uid;
+	bool recover, keep, scanned, booted, published, unchanged, off, ending;
+	struct link_msg last; /* what the CLI is told at the end */
+	/* from the command line */
+	int client_fd;
+	int project_fds[MSG_PROJECTS_MAX];
+	const char *exclude[SPAWN_EXCLUDES_MAX];
+	size_t n_exclude;
+	bool heavy, sudo, debug, skip_own;
+	const char *kernel, *initrd, *rootfs, *hostname;
+	enum vmm_accel accel;
+	uint32_t ready_ms;
+	uint64_t records_max;
+};
+
+static struct monitor m;
+
+static void to_worker(uint32_t type, int code, const char *text, const char *hint)
+{
+	struct link_msg lm = { .type = type, .code = code };
+
+	if (text)
+		(void)snprintf(lm.text, sizeof(lm.text), "%s", text);
+	if (hint)
+		(void)snprintf(lm.hint, sizeof(lm.hint), "%s", hint);
+	if (m.mon_fd >= 0)
+		(void)link_send(m.mon_fd, &lm); /* a dead worker is seen by its pidfd */
+}
+
+static void remember(const struct link_msg *lm)
+{
+	if (m.last.type == 0 || m.last.type == LINK_OK)
+		m.last = *lm;
+}
+
+static void remember_err(const struct err *e)
+{
+	struct link_msg lm = link_err(LINK_FAILED, e);
+
+	remember(&lm);
+}
+
+/* ---- publishing --------------------------------------------------------- */
+
+/* As root the worker wrote under its own uid: the set is the user's from here on. */
+static int own_tree(int dirfd, int depth)
+{
+	int fd = dup(dirfd);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	int r = 0;
+
+	if (!d)
+		return -errno;
+	rewinddir(d);
+	for (struct dirent *e; r == 0 && (e = readdir(d));) {
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (fchownat(dirfd, e->d_name, geteuid(), getegid(), AT_SYMLINK_NOFOLLOW) < 0)
+			r = -errno;
+		if (r == 0 && e->d_type == DT_DIR && depth < 3) {
+			AUTO_CLOSE int sub = openat(
+				dirfd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+			r = sub < 0 ? -errno : own_tree(sub, depth + 1);
+		}
+	}
+	(void)closedir(d); /* only read */
+	return r;
+}
+
+static int publish(const char *id)
+{
+	if (!changeset_id_ok(id))
+		return -EPROTO;
+	AUTO_CLOSE int set =
+		openat(m.staging_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (set < 0)
+		return -errno;
+	if (m.uid) {
+		int r = own_tree(set, 0);
+		if (r < 0)
+			return r;
+		if (fchown(set, geteuid(), getegid()) < 0)
+			return -errno;
+	}
+	if (syscall(SYS_renameat2, m.staging_fd, id, m.changes_fd, id, RENAME_NOREPLACE) < 0)
+		return -errno;
+	if (fsync(m.changes_fd) < 0 || fsync(m.staging_fd) < 0)
+		return -errno;
+	return 0;
+}
+
+static int set_phase(enum state_phase phase)
+{
+	struct err e = { 0 };
+
+	m.st.phase = phase;
+	int r = state_write(m.dir_fd, &m.st, &e);
+	if (r < 0)
+		log_error("%s", e.text);
+	return r;
+}
+
+/* ---- the worker --------------------------------------------------------- */
+
+static void stop(void *arg UNUSED)
+{
+	loop_stop(m.l, 0);
+}
+
+static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
+{
+	struct link_msg lm;
+	int r = link_recv(m.mon_fd, &lm);
+
+	if (r == -EAGAIN)
+		return;
+	if (r <= 0) {
+		loop_fd_del(m.l, &m.mon_src); /* its pidfd says the rest */
+		return;
+	}
+	switch (lm.type) {
+	case LINK_BOOTED:
+		m.booted = true;
+		return;
+	case LINK_RUNNING:
+		r = m.st.phase == STATE_STARTING ? set_phase(STATE_RUNNING) : 0;
+		to_worker(LINK_OK, r, NULL, NULL);
+		return;
+	case LINK_STAGED:
+		r = m.published ? -EALREADY : publish(lm.id);
+		if (r == 0) {
+			m.published = true;
+			m.last = lm;
+			(void)set_phase(STATE_STAGED); /* the set is safe with or without it */
+			log_info("change set %s published", lm.id);
+		} else {
+			log_error("cannot publish change set: %s", strerror(-r));
+		}
+		to_worker(LINK_OK, r, NULL, NULL);
+		return;
+	case LINK_UNCHANGED:
+		m.unchanged = true;
+		remember(&lm);
+		return;
+	case LINK_FAILED:
+		log_error("%s", lm.text);
+		remember(&lm);
+		return;
+	case LINK_OFF:
+		m.off = true;
+		return;
+	default:
+		log_error("the worker said something unknown (%u)", (unsigned)lm.type);
+		return;
+	}
+}
+
+/* ---- children ----------------------------------------------------------- */
+
+static void give_image_to_disk(void)
+{
+	m.scanned = true;
+	struct disk_msg ready = { .type = DISK_READY };
+	const int fds[] = { m.manifest_fd, m.meta_fd };
+	uint8_t b[64];
+	size_t n = disk_msg_put(b, sizeof(b), &ready);
+	int r = n ? fd_send(m.disk_fd, b, n, fds, 2) : -EINVAL;
+	if (r < 0) {
+		to_worker(LINK_BROKEN, r, "cannot hand the project's metadata to cloche-disk",
+		          NULL);
+		return;
+	}
+	to_worker(LINK_SCANNED, 0, NULL, NULL);
+}
+
+static void describe(struct err *e, enum child c)
+{
+	struct child_state *s = &m.ch[c];
+
+	if (s->err_fd >= 0)
+		(void)vmm_tail_read(&s->tail, s->err_fd); /* what is left of it */
+	(void)!vmm_exit_err(e, &s->tail, s->status);
+	if (c != CH_QEMU) { /* its text names QEMU */
+		char line[VMM_TAIL_BYTES + 1];
+		(void)snprintf(line, sizeof(line), "%.*s", (int)s->tail.len, s->tail.b);
+		line[strcspn(line, "\n")] = '\0';
+		if (line[0]) {
+			char *hint = strstr(line, "\thint: ");
+			if (hint)
+				*hint = '\0';
+			err_set(e, -EIO, "%s", strncmp(line, "cloche: ", 8) == 0 ? line + 8 : line);
+			if (hint)
+				err_hint(e, "%s", hint + 7);
+		} else if (WIFSIGNALED(s->status)) {
+			err_set(e, -EIO, "%s was ended by signal %d", child_names[c],
+			        WTERMSIG(s->status));
+		} else {
+			err_set(e, -EIO, "%s ended with status %d", child_names[c],
+			        WEXITSTATUS(s->status));
+		}
+	}
+}
+
+static void on_child(void *arg, uint32_t events UNUSED)
+{
+	struct child_state *s = arg;
+	enum child c = (enum child)(s - m.ch);
+	struct err e = { 0 };
+
+	loop_fd_del(m.l, &s->src);
+	if (proc_wait(&s->p, 0, &s->status) < 0)
+		return;
+	s->running = false;
+	log_debug("%s ended: status %d", child_names[c], proc_shell_status(s->status));
+	switch (c) {
+	case CH_SCAN:
+		if (s->status == 0) {
+			give_image_to_disk();
+			return;
+		}
+		describe(&e, c);
+		err_wrap(&e, "cannot read the project");
+		remember_err(&e);
+		to_worker(LINK_BROKEN, e.code, e.text, e.hint);
+		return;
+	case CH_DISK:
+		if (m.off || m.published)
+			return;
+		describe(&e, c);
+		log_error("%s", e.text);
+		to_worker(LINK_DISK_GONE, e.code, e.text, e.hint);
+		return;
+	case CH_QEMU:
+		if (m.off || m.published) {
+			to_worker(LINK_BROKEN, -EPIPE, "the microVM is off", NULL);
+			return;
+		}
+		describe(&e, c);
+		err_wrap(&e,
+		         m.booted ? "the microVM ended unexpectedly" : "cannot start the microVM");
+		remember_err(&e);
+		log_error("%s", e.text);
+		to_worker(LINK_BROKEN, e.code, e.text, e.hint);
+		return;
+	case CH_WORKER:
+		if (s->status != 0 && m.last.type == 0) {
+			describe(&e, c);
+			err_wrap(&e, "the sandbox's worker ended");
+			remember_err(&e);
+		}
+		/* the guest powers off by itself in the good case */
+		loop_timer_set(m.l, &m.timer, m.off && m.ch[CH_QEMU].running ? 2000 : 0, stop,
+		               NULL);
+		if (!m.ch[CH_QEMU].running)
+			loop_stop(m.l, 0);
+		return;
+	case CHILDREN:
+		return;
+	}
+}
+
+static void on_child_stderr(void *arg, uint32_t events UNUSED)
+{
+	struct child_state *s = arg;
+
+	if (vmm_tail_read(&s->tail, s->err_fd) != -EAGAIN || s->tail.at_end)
+		loop_fd_del(m.l, &s->err_src);
+}
+
+static int watch(enum child c, struct err *err)
+{
+	struct child_state *s = &m.ch[c];
+
+	s->running = true;
+	int r = loop_fd_add(m.l, &s->src, s->p.pidfd, EPOLLIN, on_child, s);
+	if (r == 0 && s->err_fd >= 0) {
+		r = fd_set_nonblock(s->err_fd, true);
+		if (r == 0)
+			r = loop_fd_add(m.l, &s->err_src, s->err_fd, EPOLLIN, on_child_stderr, s);
+	}
+	return r < 0 ? err_code(err, r, "cannot watch %s", child_names[c]) : 0;
+}
+
+static void on_signal(void *arg UNUSED, int signo)
+{
+	log_info("signal %d: the session ends, its changes are kept", signo);
+	to_worker(LINK_END, 0, NULL, NULL);
+}
+
+/* ---- start -------------------------------------------------------------- */
+
+static int pair(int type, int sv[2], struct err *err)
+{
+	if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, sv) < 0)
+		return err_errno(err, "cannot create a socket pair");
+	return 0;
+}
+
+static int new_file(const char *name, int *out, struct err *err)
+{
+	*out = openat(m.dir_fd, name,
+	              O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (m.recover ? 0 : O_EXCL), 0600);
+	return *out < 0 ? err_errno(err, "cannot create '%s' in the sandbox's folder", name) : 0;
+}
+
+static int make_folder(struct err *err)
+{
+	AUTO_CLOSE int lock = -1;
+	struct timespec ts;
+	int r;
+
+	m.top_fd = open(m.dirs.sandboxes, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	m.changes_fd = open(m.dirs.changes, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (m.top_fd < 0 || m.changes_fd < 0)
+		return err_errno(err, "cannot open '%s'", m.dirs.state);
+	if (!m.recover && mkdirat(m.top_fd, m.st.id, 0700) < 0)
+		return err_errno(err, "cannot create sandbox '%s'", m.st.id);
+	m.dir_fd = openat(m.top_fd, m.st.id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (m.dir_fd < 0)
+		return err_errno(err, "cannot open sandbox '%s'", m.st.id);
+	/* the lock first: from here on a crash leaves what a sweep may judge */
+	r = new_file("lock", &lock, err);
+	if (r < 0)
+		return r;
+	if (flock(lock, LOCK_EX | LOCK_NB) < 0)
+		return err_set(err, -EBUSY, "sandbox '%s' is in use", m.st.id);
+	m.lock_fd = take_fd(&lock);
+	if (!m.recover) {
+		(void)clock_gettime(CLOCK_REALTIME, &ts);
+		m.st.created_s = ts.tv_sec;
+		m.st.phase = STATE_STARTING;
+		r = state_write(m.dir_fd, &m.st, err);
+		if (r < 0)
+			return r;
+	}
+	if (mkdirat(m.dir_fd, "staging", 0700) < 0 && errno != EEXIST)
+		return err_errno(err, "cannot create the staging folder");
+	m.staging_fd = openat(m.dir_fd, "staging", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (m.staging_fd < 0)
+		return err_errno(err, "cannot open the staging folder");
+	if (m.uid && fchown(m.staging_fd, m.uid, m.uid) < 0)
+		return err_errno(err, "cannot give the staging folder to uid %u", (unsigned)m.uid);
+	if (!m.recover) {
+		struct image_opts io = { 0 };
+		r = image_scratch_create(&io, m.dir_fd, "scratch.img", m.st.scratch_bytes, err);
+		if (r < 0)
+			return r;
+	}
+	m.scratch_fd = openat(m.dir_fd, "scratch.img", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (m.scratch_fd < 0)
+		return err_errno(err, "cannot open the sandbox's disk");
+	r = new_file("manifest", &m.manifest_fd, err);
+	if (r == 0)
+		r = new_file("ws.meta", &m.meta_fd, err);
+	if (r == 0)
+		r = new_file("ws.cache", &m.cache_fd, err);
+	return r;
+}
+
+static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
+{
+	AUTO_FREE char *dir = proc_self_dir();
+	AUTO_FREE char *path = xasprintf("%s/cloche-worker", dir);
+	const char *argv[64 + 2 * MSG_PROJECTS_MAX];
+	struct proc_fd fds[10];
+	char num[5][24];
+	size_t n = 0, k = 0;
+	int err_pipe[2];
+
+	if (pipe2(err_pipe, O_CLOEXEC) < 0)
+		return err_errno(err, "cannot create a pipe");
+	AUTO_CLOSE int err_w = err_pipe[1];
+	m.ch[CH_WORKER].err_fd = err_pipe[0];
+	fds[k++] = (struct proc_fd){ .from = err_w, .to = 2 };
+	fds[k++] = (struct proc_fd){ .from = guest, .to = 10 };
+	fds[k++] = (struct proc_fd){ .from = qmp, .to = 11 };
+	fds[k++] = (struct proc_fd){ .from = disk, .to = 12 };
+	fds[k++] = (struct proc_fd){ .from = mon, .to = 13 };
+	fds[k++] = (struct proc_fd){ .from = m.staging_fd, .to = 14 };
+	fds[k++] = (struct proc_fd){ .from = m.manifest_fd, .to = 15 };
+	argv[n++] = "cloche-worker";
+	argv[n++] = "--guest=10";
+	argv[n++] = "--qmp=11";
+	argv[n++] = "--disk=12";
+	argv[n++] = "--monitor=13";
+	argv[n++] = "--staging=14";
+	argv[n++] = "--manifest=15";
+	if (m.log_fd >= 0) {
+		fds[k++] = (struct proc_fd){ .from = m.log_fd, .to = 16 };
+		argv[n++] = "--log=16";
+	}
+	if (m.client_fd >= 0) {
+		fds[k++] = (struct proc_fd){ .from = m.client_fd, .to = 17 };
+		argv[n++] = "--client=17";
+	}
+	argv[n++] = "--sandbox";
+	argv[n++] = m.st.id;
+	argv[n++] = "--agent";
+	argv[n++] = m.st.agent;
+	argv[n++] = "--hostname";
+	argv[n++] = m.hostname;
+	argv[n++] = "--path";
+	argv[n++] = m.st.projects[0].path;
+	argv[n++] = "--layer";
+	argv[n++] = "base";
+	for (size_t i = 0; i < m.st.n_projects; i++) {
+		argv[n++] = "--project";
+		argv[n++] = m.st.projects[i].name;
+	}
+	(void)snprintf(num[0], sizeof(num[0]), "%llu", (unsigned long long)m.st.tmp_bytes);
+	(void)snprintf(num[1], sizeof(num[1]), "%llu", (unsigned long long)m.st.scratch_bytes);
+	(void)snprintf(num[2], sizeof(num[2]), "%u", (unsigned)m.ready_ms);
+	(void)snprintf(num[3], sizeof(num[3]), "%llu", (unsigned long long)m.records_max);
+	(void)snprintf(num[4], sizeof(num[4]), "%u", (unsigned)m.uid);
+	argv[n++] = "--tmp";
+	argv[n++] = num[0];
+	argv[n++] = "--scratch";
+	argv[n++] = num[1];
+	argv[n++] = "--ready-ms";
+	argv[n++] = num[2];
+	argv[n++] = "--records";
+	argv[n++] = num[3];
+	argv[n++] = "--uid";
+	argv[n++] = num[4];
+	if (m.recover)
+		argv[n++] = "--recover";
+	if (m.sudo)
+		argv[n++] = "--sudo";
+	if (m.debug)
+		argv[n++] = "--debug";
+	argv[n] = NULL;
+	struct proc_spec spec = { .path = path, .argv = argv, .fds = fds, .n_fds = k };
+	int r = proc_spawn(&m.ch[CH_WORKER].p, &spec, err);
+	return r < 0 ? r : watch(CH_WORKER, err);
+}
+
+static int start_qemu(int guest, int qmp, int nbd, struct err *err)
+{
+	AUTO_CLOSE int rootfs = open(m.rootfs, O_RDONLY | O_CLOEXEC);
+	if (rootfs < 0)
+		return err_errno(err, "cannot open image '%s'", m.rootfs);
+	struct vmm_config cfg = {
+		.kernel = m.kernel,
+		.initrd = m.initrd,
+		.memory_mib = m.st.memory_mib,
+		.vcpus = m.st.vcpus,
+		.control_fd = guest,
+		.qmp_fd = qmp,
+		.console_fd = -1,
+		.accel = m.accel,
+		.tsc_khz = m.accel == VMM_ACCEL_TCG ? vmm_tsc_khz() : 0,
+		.n_disks = 3,
+		.disks = {
+			{ .serial = "base", .kind = VMM_DISK_RAW_FD, .fd = rootfs, .read_only = true },
+			{ .serial = "work", .kind = VMM_DISK_NBD_FD, .fd = nbd, .read_only = true },
+			{ .serial = "scratch", .kind = VMM_DISK_RAW_FD, .fd = m.scratch_fd },
+		},
+	};
+	struct vmm_launch la = { .uid = m.uid };
+	int r = vmm_spawn(&m.ch[CH_QEMU].p, &m.ch[CH_QEMU].err_fd, &cfg, &la, err);
+	return r < 0 ? r : watch(CH_QEMU, err);
+}
+
+static int start(struct err *err)
+{
+	int g[2], q[2], nbd[2], d[2], mon[2];
+	int r = pair(SOCK_STREAM, g, err);
+
+	if (r == 0)
+		r = pair(SOCK_STREAM, q, err);
+	if (r == 0)
+		r = pair(SOCK_STREAM, nbd, err);
+	if (r == 0)
+		r = pair(SOCK_SEQPACKET, d, err);
+	if (r == 0)
+		r = pair(SOCK_SEQPACKET, mon, err);
+	if (r < 0)
+		return r; /* the process ends: the kernel closes them */
+	m.disk_fd = d[0];
+	m.mon_fd = mon[0];
+	/* QEMU first: it has the longest way; the scan beside it */
+	r = start_qemu(g[0], q[0], nbd[0], err);
+	if (r < 0)
+		return r;
+	(void)close(g[0]); /* so that QEMU's end is an end of file for the worker */
+	(void)close(q[0]);
+	(void)close(nbd[0]);
+	if (!m.recover) {
+		struct spawn_scan sc = {
+			.projects = m.st.projects,
+			.fds = m.project_fds,
+			.n_projects = m.st.n_projects,
+			.manifest_fd = m.manifest_fd,
+			.meta_fd = m.meta_fd,
+			.report_fd = m.scan_report_fd,
+			.exclude = m.exclude,
+			.n_exclude = m.n_exclude,
+			.heavy = m.heavy,
+			.dirs = &m.dirs,
+			.uid = m.uid,
+		};
+		r = spawn_scan(&m.ch[CH_SCAN].p, &m.ch[CH_SCAN].err_fd, &sc, err);
+		if (r == 0)
+			r = watch(CH_SCAN, err);
+		if (r < 0)
+			return r;
+	}
+	struct spawn_disk sd = {
+		.fds = m.project_fds,
+		.n_projects = m.st.n_projects,
+		.nbd_fd = nbd[1],
+		.control_fd = d[1],
+		.cache_fd = m.cache_fd,
+		.log_fd = m.log_fd,
+		.uid = m.uid,
+	};
+	r = spawn_disk(&m.ch[CH_DISK].p, &m.ch[CH_DISK].err_fd, &sd, err);
+	if (r == 0)
+		r = watch(CH_DISK, err);
+	if (r < 0)
+		return r;
+	(void)close(nbd[1]);
+	(void)close(d[1]);
+	r = start_worker(g[1], q[1], d[0], mon[1], err);
+	if (r < 0)
+		return r;
+	(void)close(g[1]);
+	(void)close(q[1]);
+	(void)close(mon[1]);
+	auto_close_(&m.client_fd); /* the worker's alone now */
+	m.client_fd = -1;
+	r = fd_set_nonblock(m.mon_fd, true);
+	if (r == 0)
+		r = loop_fd_add(m.l, &m.mon_src, m.mon_fd, EPOLLIN, on_worker, NULL);
+	if (r < 0)
+		return err_code(err, r, "cannot watch the worker");
+	to_worker(LINK_SPAWNED, 0, NULL, NULL);
+	if (m.recover)
+		give_image_to_disk();
+	return 0;
+}
+
+/* ---- end ---------------------------------------------------------------- */
+
+static void end_children(void)
+{
+	/* the worker first: it listens to QEMU */
+	proc_end(&m.ch[CH_WORKER].p, m.ch[CH_WORKER].running ? 200 : 0);
+	proc_end(&m.ch[CH_QEMU].p, m.off && m.ch[CH_QEMU].running ? 300 : 0);
+	proc_end(&m.ch[CH_DISK].p, 0);
+	proc_end(&m.ch[CH_SCAN].p, 0);
+}
+
+static void leave_folder(void)
+{
+	bool done = m.published || m.unchanged || m.st.phase != STATE_RUNNING;
+
+	if (done && !m.keep) {
+		int r = path_remove_tree(m.top_fd, m.st.id);
+		if (r < 0)
+			log_error("cannot remove the sandbox's folder: %s", strerror(-r));
+		return;
+	}
+	if (done) {
+		(void)set_phase(STATE_STAGED);
+		return;
+	}
+	(void)snprintf(m.st.failure, sizeof(m.st.failure), "%s", m.last.text);
+	(void)set_phase(STATE_RUNNING);
+}
+
+static void report(void)
+{
+	if (m.report_fd < 0)
+		return;
+	if (m.last.type == 0)
+		m.last.type = LINK_UNCHANGED;
+	m.last.pad = m.st.phase == STATE_RUNNING && !m.published && !m.unchanged; /* recoverable */
+	(void)!fd_write_all(m.report_fd, &m.last, sizeof(m.last)); /* the CLI may be gone */
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option opts[] = {
+		{ "id", 1, 0, 'i' },       { "agent", 1, 0, 'a' },       { "client", 1, 0, 'c' },
+		{ "report", 1, 0, 'r' },   { "scan-report", 1, 0, 'R' }, { "log", 1, 0, 'l' },
+		{ "log-path", 1, 0, 'L' }, { "project", 1, 0, 'p' },     { "kernel", 1, 0, 'k' },
+		{ "initrd", 1, 0, 'I' },   { "rootfs", 1, 0, 'f' },      { "image", 1, 0, 'n' },
+		{ "memory", 1, 0, 'm' },   { "cpus", 1, 0, 'C' },        { "disk", 1, 0, 'd' },
+		{ "tmp", 1, 0, 't' },      { "accel", 1, 0, 'A' },       { "ready-ms", 1, 0, 'y' },
+		{ "exclude", 1, 0, 'e' },  { "heavy", 0, 0, 'h' },       { "hostname", 1, 0, 'H' },
+		{ "recover", 0, 0, 'x' },  { "records", 1, 0, 'N' },     { "keep", 0, 0, 'K' },
+		{ "sudo", 0, 0, 'u' },     { "debug", 0, 0, 'D' },       { 0 },
+	};
+	static const int signos[] = { SIGTERM, SIGINT, SIGHUP, -1 };
+	struct err e = { 0 };
+	int c;
+
+	m.top_fd = m.dir_fd = m.lock_fd = m.staging_fd = m.changes_fd = m.manifest_fd = -1;
+	m.meta_fd = m.cache_fd = m.scratch_fd = m.scan_report_fd = m.log_fd = m.report_fd = -1;
+	m.disk_fd = m.mon_fd = m.client_fd = -1;
+	m.hostname = "cloche";
+	m.records_max = CHANGE_RECORDS_MAX;
+	for (int i = 0; i < CHILDREN; i++) {
+		m.ch[i].p.pidfd = m.ch[i].err_fd = -1;
+		m.ch[i].src.fd = m.ch[i].err_src.fd = -1;
+	}
+	m.mon_src.fd = -1;
+	(void)umask(077);
+	(void)signal(SIGPIPE, SIG_IGN);
+	while ((c = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
+		switch (c) {
+		case 'i':
+			(void)snprintf(m.st.id, sizeof(m.st.id), "%s", optarg);
+			break;
+		case 'a':
+			(void)snprintf(m.st.agent, sizeof(m.st.agent), "%s", optarg);
+			break;
+		case 'c':
+			m.client_fd = atoi(optarg);
+			break;
+		case 'r':
+			m.report_fd = atoi(optarg);
+			break;
+		case 'R':
+			m.scan_report_fd = atoi(optarg);
+			break;
+		case 'l':
+			m.log_fd = atoi(optarg);
+			break;
+		case 'L':
+			m.st.log = xstrdup(optarg);
+			break;
+		case 'p': { /* FD:NAME:/PATH; a name has no slash, so the first ":/" ends it */
+			char *name = strchr(optarg, ':');
+			char *path = name ? strstr(name + 1, ":/") : NULL;
+			if (!path || m.st.n_projects == MSG_PROJECTS_MAX)
+				return 2;
+			m.project_fds[m.st.n_projects] = atoi(optarg);
+			m.st.projects[m.st.n_projects].name =
+				xstrndup(name + 1, (size_t)(path - name - 1));
+			m.st.projects[m.st.n_projects++].path = xstrdup(path + 1);
+			break;
+		}
+		case 'k':
+			m.kernel = optarg;
+			break;
+		case 'I':
+			m.initrd = optarg;
+			break;
+		case 'f':
+			m.rootfs = optarg;
+			break;
+		case 'n':
+			(void)snprintf(m.st.image, sizeof(m.st.image), "%s", optarg);
+			break;
+		case 'm':
+			m.st.memory_mib = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'C':
+			m.st.vcpus = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'd':
+			m.st.scratch_bytes = strtoull(optarg, NULL, 10);
+			break;
+		case 't':
+			m.st.tmp_bytes = strtoull(optarg, NULL, 10);
+			break;
+		case 'A':
+			if (vmm_accel_parse(optarg, &m.accel) < 0)
+				return 2;
+			(void)snprintf(m.st.accel, sizeof(m.st.accel), "%s", optarg);
+			break;
+		case 'y':
+			m.ready_ms = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'e':
+			if (m.n_exclude == SPAWN_EXCLUDES_MAX)
+				return 2;
+			m.exclude[m.n_exclude++] = optarg;
+			break;
+		case 'h':
+			m.heavy = true;
+			break;
+		case 'H':
+			m.hostname = optarg;
+			break;
+		case 'x':
+			m.recover = true;
+			break;
+		case 'N':
+			m.records_max = strtoull(optarg, NULL, 10);
+			break;
+		case 'K':
+			m.keep = true;
+			break;
+		case 'u':
+			m.sudo = true;
+			break;
+		case 'D':
+			m.debug = true;
+			break;
+		default:
+			return 2;
+		}
+	}
+	if (!m.st.id[0] || !m.st.n_projects || !m.kernel || !m.initrd || !m.rootfs)
+		return 2;
+	for (int fd = 3; fd < 200; fd++)
+		(void)!fd_set_cloexec(fd, true); /* EBADF: not open */
+	log_open(m.log_fd, "cloche-super", m.st.id, m.debug ? LOG_DEBUG : LOG_INFO);
+	m.l = loop_new();
+	if (!m.l || loop_signals(m.l, signos, on_signal, NULL) < 0)
+		return 1;
+	int r = state_dirs_init(&m.dirs, true, &e);
+	if (r == 0 && geteuid() == 0) {
+		uint32_t seed;
+		random_bytes(&seed, sizeof(seed));
+		r = cage_uid_pick(seed, &m.uid);
+		if (r < 0)
+			err_code(&e, r, "cannot find an unprivileged uid for the sandbox");
+	}
+	if (r == 0)
+		r = make_folder(&e);
+	if (r == 0)
+		r = start(&e);
+	if (r < 0) {
+		log_error("%s", e.text);
+		remember_err(&e);
+	} else {
+		(void)loop_run(m.l);
+	}
+	end_children();
+	/* what the CLI is told must be true: the folder first */
+	if (m.dir_fd >= 0 && m.lock_fd >= 0)
+		leave_folder();
+	report();
+	return r < 0 ? 1 : 0;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "super/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+
+enum {
+	SPAWN_FD_FIRST = 10, /* project folders are 10, 11, … in the child */
+	SPAWN_FDS_MAX = 32,
+	SPAWN_ARGS_MAX = 2 * (MSG_PROJECTS_MAX + SPAWN_EXCLUDES_MAX) + 32,
+	/* 1 TiB of sparse virtual disk: larger than the image of any project we take */
+	SPAWN_DISK_BYTES_LOG2 = 40,
+};
+
+struct args {
+	char *own[SPAWN_ARGS_MAX]; /* every word, malloc'd */
+	size_t n;
+	struct proc_fd fds[SPAWN_FDS_MAX];
+	size_t n_fds;
+};
+
+static void args_fini(struct args *a)
+{
+	for (size_t i = 0; i < a->n; i++)
+		free(a->own[i]);
+}
+
+static void add(struct args *a, char *word)
+{
+	ASSERT(a->n + 1 < SPAWN_ARGS_MAX);
+	a->own[a->n++] = word;
+}
+
+static int give(struct args *a, int fd)
+{
+	ASSERT(a->n_fds < SPAWN_FDS_MAX);
+	int to = SPAWN_FD_FIRST + (int)a->n_fds;
+	a->fds[a->n_fds++] = (struct proc_fd){ .from = fd, .to = to };
+	return to;
+}
+
+static int run(struct proc *out, int *out_stderr, const char *program, struct args *a,
+               struct err *err)
+{
+	AUTO_FREE char *dir = proc_self_dir();
+	AUTO_FREE char *path = xasprintf("%s/%s", dir, program);
+	int p[2];
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_errno(err, "cannot create a pipe");
+	AUTO_CLOSE int rd = p[0];
+	AUTO_CLOSE int wr = p[1];
+	a->fds[a->n_fds++] = (struct proc_fd){ .from = wr, .to = 2 };
+	a->own[a->n] = NULL;
+	struct proc_spec spec = {
+		.path = path, .argv = (const char *const *)a->own, .fds = a->fds, .n_fds = a->n_fds
+	};
+	int r = proc_spawn(out, &spec, err);
+	if (r == 0)
+		*out_stderr = take_fd(&rd);
+	return r;
+}
+
+/* Our own folders may lie inside the project: never part of the image. */
+static void skip_dir(struct args *a, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return;
+	add(a, xstrdup("--skip-dev-ino"));
+	add(a,
+	    xasprintf("%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino));
+}
+
+int spawn_scan(struct proc *out, int *out_stderr, const struct spawn_scan *s, struct err *err)
+{
+	struct args a = { 0 };
+
+	if (s->n_projects > SPAWN_FDS_MAX - 8)
+		return err_set(err, -E2BIG, "more than %d projects in one sandbox",
+		               SPAWN_FDS_MAX - 8);
+	add(&a, xstrdup("cloche-scan"));
+	for (size_t i = 0; i < s->n_projects; i++) {
+		add(&a, xstrdup("--project"));
+		add(&a, xasprintf("%s=%d", s->projects[i].name, give(&a, s->fds[i])));
+	}
+	add(&a, xstrdup("--manifest"));
+	add(&a, xasprintf("%d", give(&a, s->manifest_fd)));
+	add(&a, xstrdup("--meta"));
+	add(&a, xasprintf("%d", give(&a, s->meta_fd)));
+	if (s->report_fd >= 0) {
+		add(&a, xstrdup("--report"));
+		add(&a, xasprintf("%d", give(&a, s->report_fd)));
+	}
+	for (size_t i = 0; i < s->n_exclude; i++) {
+		add(&a, xstrdup("--exclude"));
+		add(&a, xstrdup(s->exclude[i]));
+	}
+	if (s->heavy)
+		add(&a, xstrdup("--heavy"));
+	skip_dir(&a, s->dirs->state);
+	skip_dir(&a, s->dirs->cache);
+	if (s->uid) {
+		add(&a, xstrdup("--uid"));
+		add(&a, xasprintf("%u", (unsigned)s->uid));
+	}
+	int r = run(out, out_stderr, "cloche-scan", &a, err);
+	args_fini(&a);
+	return r;
+}
+
+int spawn_disk(struct proc *out, int *out_stderr, const struct spawn_disk *s, struct err *err)
+{
+	struct args a = { 0 };
+
+	add(&a, xstrdup("cloche-disk"));
+	add(&a, xstrdup("--nbd"));
+	add(&a, xasprintf("%d", give(&a, s->nbd_fd)));
+	add(&a, xstrdup("--control"));
+	add(&a, xasprintf("%d", give(&a, s->control_fd)));
+	for (size_t i = 0; i < s->n_projects; i++) {
+		add(&a, xstrdup("--workspace"));
+		add(&a, xasprintf("%d", give(&a, s->fds[i])));
+	}
+	add(&a, xstrdup("--cache"));
+	add(&a, xasprintf("%d", give(&a, s->cache_fd)));
+	add(&a, xstrdup("--size"));
+	add(&a, xasprintf("%llu", 1ull << SPAWN_DISK_BYTES_LOG2));
+	if (s->uid) {
+		add(&a, xstrdup("--uid"));
+		add(&a, xasprintf("%u", (unsigned)s->uid));
+	}
+	int r = run(out, out_stderr, "cloche-disk", &a, err);
+	args_fini(&a);
+	return r;
+}

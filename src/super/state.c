@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "super/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/path.h"
+
+static char *xdg(const char *var, const char *below_home)
+{
+	const char *v = getenv(var);
+	const char *home = getenv("HOME");
+
+	if (v && v[0] == '/')
+		return xasprintf("%s/cloche", v);
+	return xasprintf("%s/%s/cloche", home && home[0] == '/' ? home : "/nonexistent",
+	                 below_home);
+}
+
+int state_dirs_init(struct state_dirs *d, bool create, struct err *err)
+{
+	*d = (struct state_dirs){
+		.state = xdg("XDG_STATE_HOME", ".local/state"),
+		.cache = xdg("XDG_CACHE_HOME", ".cache"),
+		.config = xdg("XDG_CONFIG_HOME", ".config"),
+	};
+	d->sandboxes = xasprintf("%s/sandboxes", d->state);
+	d->changes = xasprintf("%s/changes", d->state);
+	d->logs = xasprintf("%s/logs", d->state);
+	if (!create)
+		return 0;
+	const char *const all[] = { d->state, d->sandboxes, d->changes, d->logs, d->cache };
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		int fd = -1;
+		int r = path_own_dir(all[i], &fd, err);
+		if (r < 0) {
+			err_hint(err,
+			         "set HOME or the XDG_*_HOME variables to folders that you own");
+			state_dirs_fini(d);
+			return r;
+		}
+		auto_close_(&fd);
+	}
+	return 0;
+}
+
+void state_dirs_fini(struct state_dirs *d)
+{
+	free(d->state);
+	free(d->sandboxes);
+	free(d->changes);
+	free(d->logs);
+	free(d->cache);
+	free(d->config);
+	*d = (struct state_dirs){ 0 };
+}
+
+static const char *const phase_names[] = { "", "starting", "running", "staged" };
+
+/* A path is bytes, JSON is Unicode: what is not UTF-8 is written as hex. */
+static json_t *path_json(const char *p)
+{
+	json_t *j = json_string(p);
+
+	if (j)
+		return j;
+	size_t n = strlen(p);
+	AUTO_FREE char *hex = xmalloc(2 * n + 5);
+	memcpy(hex, "hex:", 5);
+	for (size_t i = 0; i < n; i++)
+		(void)snprintf(hex + 4 + 2 * i, 3, "%02x", (unsigned char)p[i]);
+	return json_string(hex);
+}
+
+static char *path_from(const json_t *j)
+{
+	const char *s = json_string_value(j);
+
+	if (!s)
+		return NULL;
+	if (strncmp(s, "hex:", 4) != 0)
+		return xstrdup(s);
+	size_t n = strlen(s + 4) / 2;
+	char *p = xcalloc(n + 1, 1);
+	for (size_t i = 0; i < n; i++) {
+		unsigned v = 0;
+		if (sscanf(s + 4 + 2 * i, "%2x", &v) != 1)
+			v = '?';
+		p[i] = (char)v;
+	}
+	return p;
+}
+
+int state_write(int dirfd, const struct state *s, struct err *err)
+{
+	json_t *projects = json_array();
+
+	for (size_t i = 0; i < s->n_projects; i++) {
+		json_t *p = json_object();
+		(void)json_object_set_new(p, "name", path_json(s->projects[i].name));
+		(void)json_object_set_new(p, "path", path_json(s->projects[i].path));
+		(void)json_array_append_new(projects, p);
+	}
+	json_t *j = json_pack("{si ss ss ss sI sI sI si si ss ss so so ss}", "schema", STATE_SCHEMA,
+	                      "id", s->id, "agent", s->agent, "phase", phase_names[s->phase],
+	                      "created_s", (json_int_t)s->created_s, "scratch_bytes",
+	                      (json_int_t)s->scratch_bytes, "tmp_bytes", (json_int_t)s->tmp_bytes,
+	                      "memory_mib", (int)s->memory_mib, "vcpus", (int)s->vcpus, "image",
+	                      s->image, "accel", s->accel, "log", path_json(s->log ? s->log : ""),
+	                      "projects", projects, "failure", s->failure);
+	AUTO_FREE char *text = j ? json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+	json_decref(j);
+	if (!text)
+		return err_set(err, -EINVAL, "cannot write the state of sandbox '%s'", s->id);
+	AUTO_CLOSE int fd = openat(dirfd, "state.json.new",
+	                           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return err_errno(err, "cannot write the state of sandbox '%s'", s->id);
+	int r = fd_write_all(fd, text, strlen(text));
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	if (r == 0)
+		r = fd_close(&fd);
+	if (r == 0 && renameat(dirfd, "state.json.new", dirfd, "state.json") < 0)
+		r = -errno;
+	if (r == 0 && fsync(dirfd) < 0)
+		r = -errno;
+	return r < 0 ? err_code(err, r, "cannot write the state of sandbox '%s'", s->id) : 0;
+}
+
+static void get_str(const json_t *j, const char *key, char *dst, size_t cap)
+{
+	const char *v = json_string_value(json_object_get(j, key));
+
+	(void)snprintf(dst, cap, "%s", v ? v : "");
+}
+
+static uint64_t get_u64(const json_t *j, const char *key)
+{
+	json_int_t v = json_integer_value(json_object_get(j, key));
+
+	return v < 0 ? 0 : (uint64_t)v;
+}
+
+int state_read(int dirfd, struct state *out, struct err *err)
+{
+	AUTO_CLOSE int fd =
+		openat(dirfd, "state.json", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	AUTO_FREE char *text = NULL;
+	size_t len = 0;
+
+	if (fd < 0)
+		return err_errno(err, "cannot read state.json");
+	int r = fd_read_file(fd, STATE_BYTES_MAX, &text, &len);
+	if (r < 0)
+		return err_code(err, r, "cannot read state.json");
+	json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	if (!json_is_object(j) ||
+	    json_integer_value(json_object_get(j, "schema")) != STATE_SCHEMA) {
+		json_decref(j);
+		return err_set(err, -EPROTO, "state.json is not of this version");
+	}
+	struct state s = { 0 };
+	char phase[16];
+	get_str(j, "id", s.id, sizeof(s.id));
+	get_str(j, "agent", s.agent, sizeof(s.agent));
+	get_str(j, "image", s.image, sizeof(s.image));
+	get_str(j, "accel", s.accel, sizeof(s.accel));
+	get_str(j, "failure", s.failure, sizeof(s.failure));
+	get_str(j, "phase", phase, sizeof(phase));
+	for (unsigned i = STATE_STARTING; i <= STATE_STAGED; i++) {
+		if (strcmp(phase, phase_names[i]) == 0)
+			s.phase = (enum state_phase)i;
+	}
+	s.created_s = (int64_t)get_u64(j, "created_s");
+	s.scratch_bytes = get_u64(j, "scratch_bytes");
+	s.tmp_bytes = get_u64(j, "tmp_bytes");
+	s.memory_mib = (uint32_t)get_u64(j, "memory_mib");
+	s.vcpus = (uint32_t)get_u64(j, "vcpus");
+	s.log = path_from(json_object_get(j, "log"));
+	const json_t *projects = json_object_get(j, "projects");
+	for (size_t i = 0; i < json_array_size(projects) && i < MSG_PROJECTS_MAX; i++) {
+		const json_t *p = json_array_get(projects, i);
+		struct state_project *sp = &s.projects[s.n_projects];
+		sp->name = path_from(json_object_get(p, "name"));
+		sp->path = path_from(json_object_get(p, "path"));
+		s.n_projects++;
+		if (!sp->name || !sp->path)
+			s.phase = 0;
+	}
+	json_decref(j);
+	if (s.phase == 0 || s.id[0] == '\0' || s.n_projects == 0) {
+		state_fini(&s);
+		return err_set(err, -EPROTO, "state.json is damaged");
+	}
+	*out = s;
+	return 0;
+}
+
+void state_fini(struct state *s)
+{
+	for (size_t i = 0; i < s->n_projects; i++) {
+		free(s->projects[i].name);
+		free(s->projects[i].path);
+	}
+	free(s->log);
+	*s = (struct state){ 0 };
+}
+
+int state_lock(int dirfd, int *out_lock)
+{
+	AUTO_CLOSE int fd = openat(dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	*out_lock = take_fd(&fd);
+	return 0;
+}
+
+int state_sweep(const struct state_dirs *d)
+{
+	AUTO_CLOSE int top = open(d->sandboxes, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int gone = 0;
+
+	if (top < 0)
+		return errno == ENOENT ? 0 : -errno;
+	int dup_fd = dup(top);
+	DIR *dir = dup_fd < 0 ? NULL : fdopendir(dup_fd);
+	if (!dir)
+		return -errno;
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (e->d_name[0] == '.')
+			continue;
+		AUTO_CLOSE int fd =
+			openat(top, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		AUTO_CLOSE int lock = -1;
+		struct state s = { 0 };
+		if (fd < 0 || state_lock(fd, &lock) < 0)
+			continue; /* alive, or not ours */
+		int r = state_read(fd, &s, NULL);
+		bool empty = r == -ENOENT || (r == 0 && s.phase != STATE_RUNNING);
+		if (r == 0)
+			state_fini(&s);
+		/* the lock file goes last: without it nobody removes the rest */
+		if (empty && path_remove_tree(top, e->d_name) == 0)
+			gone++;
+	}
+	(void)closedir(dir); /* only read */
+	return gone;
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct state_item *x = a, *y = b;
+
+	return x->s.created_s < y->s.created_s ? 1 : x->s.created_s > y->s.created_s ? -1 : 0;
+}
+
+int state_list(const struct state_dirs *d, struct state_item **out, size_t *out_n, struct err *err)
+{
+	DIR *dir = opendir(d->sandboxes);
+	struct state_item *v = NULL;
+	size_t n = 0;
+
+	*out = NULL;
+	*out_n = 0;
+	if (!dir)
+		return errno == ENOENT ? 0 : err_errno(err, "cannot read '%s'", d->sandboxes);
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (e->d_name[0] == '.')
+			continue;
+		AUTO_CLOSE int fd = openat(dirfd(dir), e->d_name,
+		                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		AUTO_CLOSE int lock = -1;
+		struct state_item it = { 0 };
+		if (fd < 0 || state_read(fd, &it.s, NULL) < 0)
+			continue;
+		it.alive = state_lock(fd, &lock) == -EBUSY;
+		v = xrealloc(v, (n + 1) * sizeof(*v));
+		v[n++] = it;
+	}
+	(void)closedir(dir); /* only read */
+	if (n)
+		qsort(v, n, sizeof(*v), by_age);
+	*out = v;
+	*out_n = n;
+	return 0;
+}
+
+void state_items_free(struct state_item *it, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		state_fini(&it[i].s);
+	free(it);
+}
+
+struct log_file {
+	char name[256];
+	struct timespec t;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+	const struct log_file *x = a, *y = b;
+
+	if (x->t.tv_sec != y->t.tv_sec)
+		return x->t.tv_sec < y->t.tv_sec ? 1 : -1;
+	return x->t.tv_nsec < y->t.tv_nsec ? 1 : x->t.tv_nsec > y->t.tv_nsec ? -1 : 0;
+}
+
+void state_prune_logs(const struct state_dirs *d, size_t keep)
+{
+	DIR *dir = opendir(d->logs);
+	struct log_file *v = NULL;
+	size_t n = 0;
+
+	if (!dir)
+		return;
+	for (struct dirent *e; (e = readdir(dir));) {
+		struct stat st;
+		if (e->d_name[0] == '.' ||
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode))
+			continue;
+		v = xrealloc(v, (n + 1) * sizeof(*v));
+		(void)snprintf(v[n].name, sizeof(v[n].name), "%s", e->d_name);
+		v[n++].t = st.st_mtim;
+	}
+	if (n)
+		qsort(v, n, sizeof(*v), newest_first);
+	for (size_t i = keep; i < n; i++)
+		(void)unlinkat(dirfd(dir), v[i].name, 0); /* another run may have been first */
+	free(v);
+	(void)closedir(dir); /* only read */
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state.h - where things lie, and what a sandbox's folder says about it.
+ *
+ * sandboxes/ID/state.json is written by the monitor only, by rename. Whether a
+ * sandbox lives is not in it: the monitor holds a flock on sandboxes/ID/lock
+ * as long as it runs, and a lock cannot be stale.
+ */
+#ifndef CLOCHE_SUPER_STATE_H
+#define CLOCHE_SUPER_STATE_H
+
+#include <limits.h>
+
+#include "base/mem.h"
+#include "wire/msg.h"
+
+struct err;
+
+enum { STATE_SCHEMA = 1, STATE_ID_MAX = 80, STATE_BYTES_MAX = 256 * 1024 };
+
+/* Folders of ours, created 0700 and checked; XDG variables, else below $HOME. */
+struct state_dirs {
+	char *state;     /* …/cloche */
+	char *sandboxes; /* state/sandboxes */
+	char *changes;   /* state/changes */
+	char *logs;      /* state/logs */
+	char *cache;     /* …/cloche */
+	char *config;    /* …/cloche; not created */
+};
+/* @create: make what is missing. Return: 0 or -errno with @err. */
+int state_dirs_init(struct state_dirs *d, bool create, struct err *err) MUST_CHECK;
+void state_dirs_fini(struct state_dirs *d);
+
+enum state_phase {
+	STATE_STARTING = 1, /* nothing ran yet: nothing can be lost */
+	STATE_RUNNING,      /* commands ran: the scratch disk holds their work */
+	STATE_STAGED,       /* the change set is on disk (or there was no change) */
+};
+
+struct state_project {
+	char *name, *path;
+};
+
+struct state {
+	char id[STATE_ID_MAX + 1];
+	char agent[65];
+	enum state_phase phase;
+	int64_t created_s;
+	uint64_t scratch_bytes, tmp_bytes;
+	uint32_t memory_mib, vcpus;
+	char image[96], accel[8];
+	char *log;
+	struct state_project projects[MSG_PROJECTS_MAX];
+	size_t n_projects;
+	char failure[512]; /* why it ended without a change set; for `cloche recover` */
+};
+
+int state_write(int dirfd, const struct state *s, struct err *err) MUST_CHECK;
+int state_read(int dirfd, struct state *out, struct err *err) MUST_CHECK;
+void state_fini(struct state *s);
+
+/* Is the sandbox's lock free? Then *out_lock holds it (the caller's). 0, -EBUSY, -errno. */
+int state_lock(int dirfd, int *out_lock) MUST_CHECK;
+
+/* One sandbox folder, for listing: lives, can be recovered, or is left over. */
+struct state_item {
+	struct state s;
+	bool alive;
+};
+/*
+ * state_sweep() - remove folders of dead sandboxes that hold nothing: never
+ * ran, or staged. What can be recovered stays. Folders without our lock file
+ * are left alone. Return: how many went, or -errno.
+ */
+int state_sweep(const struct state_dirs *d);
+/* All sandboxes. *out is malloc'd, n items; state_items_free(). */
+int state_list(const struct state_dirs *d, struct state_item **out, size_t *out_n,
+               struct err *err) MUST_CHECK;
+void state_items_free(struct state_item *it, size_t n);
+
+/* Keep the newest @keep files of the logs folder. */
+void state_prune_logs(const struct state_dirs *d, size_t keep);
+
+#endif
