@@ -360,9 +360,10 @@ int apt_host_find(const char *etc, const char *lists, const char *codename, stru
 	}
 	if (!main_entry) {
 		(void)err_set(err, -ENOENT, "no Debian mirror in this host's apt sources");
-		return err_hint(
+		(void)err_hint(
 			err,
 			"name one: image.mirror in the configuration, or CLOCHE_MIRROR=http://…");
+		return -ENOENT;
 	}
 	*out = (struct apt_host){ 0 };
 	memcpy(out->uri, main_entry->uri, sizeof(out->uri));

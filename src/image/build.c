@@ -166,9 +166,10 @@ static int check_subids(struct err *err)
 	(void)err_set(err, -EPERM,
 	              "this user has no range of %d subordinate ids, which building an image needs",
 	              SUBIDS_MIN);
-	return err_hint(err,
-	                "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s",
-	                pw ? pw->pw_name : "USER");
+	(void)err_hint(err,
+	               "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s",
+	               pw ? pw->pw_name : "USER");
+	return -EPERM;
 }
 
 /* Code name of the host when it is Debian; malloc'd or NULL. */

@@ -36,8 +36,10 @@ int image_cache_open(const struct image_opts *o, int *out_fd, char **out_path, s
 	else
 		return err_set(err, -ENOENT, "neither XDG_CACHE_HOME nor HOME is an absolute path");
 	int r = path_own_dir(path, out_fd, err);
-	if (r < 0)
-		return err_wrap(err, "image cache");
+	if (r < 0) {
+		(void)err_wrap(err, "image cache");
+		return r;
+	}
 	if (out_path)
 		*out_path = take_ptr(&path);
 	return 0;
@@ -74,7 +76,8 @@ int image_spec_init(struct image_spec *s, const struct image_opts *o, struct err
 int image_no_program(struct err *err, const char *program, const char *packages)
 {
 	(void)err_set(err, -ENOPKG, "%s is not installed", program);
-	return err_hint(err, "sudo apt install %s", packages);
+	(void)err_hint(err, "sudo apt install %s", packages);
+	return -ENOPKG;
 }
 
 /* ---- files -------------------------------------------------------------- */
@@ -261,7 +264,8 @@ static int not_built(const struct image_spec *s, int r, struct err *err)
 		(void)err_set(err, r, "image '%s' in the cache is damaged", s->name);
 	else
 		(void)err_code(err, r, "cannot open image '%s'", s->name);
-	return err_hint(err, "cloche image build %s%s", s->name, r == -EBADMSG ? " --force" : "");
+	(void)err_hint(err, "cloche image build %s%s", s->name, r == -EBADMSG ? " --force" : "");
+	return r;
 }
 
 int image_open(const struct image_opts *opts, struct image *out, struct err *err)
@@ -428,7 +432,8 @@ int image_rm(const struct image_opts *opts, const char *name_or_id, size_t *out_
 	}
 	if (gone == 0) {
 		(void)err_set(err, -ENOENT, "no such image in the cache");
-		return err_hint(err, "cloche image ls");
+		(void)err_hint(err, "cloche image ls");
+		return -ENOENT;
 	}
 	if (left == 0) {
 		int fd = openat(cache, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -220,7 +220,8 @@ int recipe_load(struct recipe *r, const char *name, struct err *err)
 		int e = recipe_parse(&x, span_str(recipe_texts[i].text), find_text, err);
 		if (e < 0) {
 			recipe_fini(&x);
-			return err_wrap(err, "built-in recipe '%s'", recipe_texts[i].name);
+			(void)err_wrap(err, "built-in recipe '%s'", recipe_texts[i].name);
+			return e;
 		}
 		if (span_eq(x.name, span_str(name)) || span_eq(x.alias, span_str(name))) {
 			*r = x;
@@ -234,7 +235,8 @@ int recipe_load(struct recipe *r, const char *name, struct err *err)
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "",
 		                      recipe_texts[i].name);
 	(void)err_set(err, -ENOENT, "there is no image recipe of that name");
-	return err_hint(err, "known recipes: %s", names);
+	(void)err_hint(err, "known recipes: %s", names);
+	return -ENOENT;
 }
 
 struct span recipe_step_body(const struct recipe *r, const struct recipe_step *s)
