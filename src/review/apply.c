@@ -480,6 +480,16 @@ static int still_pending(const struct apply_opts *o, const struct journal *j, ui
 	return 0;
 }
 
+int apply_planned(const struct apply_opts *o, struct span text, uint32_t **out_left, size_t *out_n)
+{
+	struct journal j;
+
+	journal_parse(&j, text);
+	int r = still_pending(o, &j, out_left, out_n);
+	journal_fini(&j);
+	return r;
+}
+
 int apply_recover(const struct apply_opts *o, uint32_t **out_left, size_t *out_n, struct err *err)
 {
 	AUTO_FREE char *text = NULL;

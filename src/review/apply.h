@@ -93,6 +93,10 @@ int apply_run(const struct apply_opts *o, const uint32_t *chosen, size_t n, appl
 int apply_recover(const struct apply_opts *o, uint32_t **out_left, size_t *out_n,
                   struct err *err) MUST_CHECK;
 
+/* What apply_recover() would leave, from the journal's bytes; nothing is touched. 0 or -errno. */
+int apply_planned(const struct apply_opts *o, struct span journal, uint32_t **out_left,
+                  size_t *out_n) MUST_CHECK;
+
 /* Content hash of the host's file of change @i, if it still is the baseline: for renames. */
 int apply_hash_host(const struct apply_opts *o, uint32_t i, struct hash *out) MUST_CHECK;
 

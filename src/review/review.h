@@ -48,9 +48,10 @@ struct review;
 
 /* One change, as the command line sees it. */
 struct review_item {
-	struct compare_change c; /* spans and base are empty here */
+	struct compare_change c; /* spans, base and reason are empty here */
 	char *path; /* shown and typed: "src/a.c", with several projects "demo/src/a.c" */
 	char *link, *old_link; /* link texts, visible, or NULL */
+	char *reason;          /* of the tier, or NULL */
 	char *renamed;         /* shown path of the other half, or NULL */
 	uint8_t host;          /* enum apply_result of apply_check() when it was opened */
 	char *host_text;       /* why not, or NULL */
@@ -139,6 +140,8 @@ int review_discard(const struct review_env *env, const char *id, struct err *err
 /* --- text; all end in a newline --- */
 int review_text_list(struct buf *out, const struct review *r) MUST_CHECK;
 int review_text_item(struct buf *out, const struct review *r, uint32_t i) MUST_CHECK;
+/* Indented lines below it: risk, conflict, what is not carried. May be nothing. */
+int review_text_notes(struct buf *out, const struct review *r, uint32_t i) MUST_CHECK;
 int review_text_result(struct buf *out, const struct review *r,
                        const struct review_result *res) MUST_CHECK;
 

@@ -1,0 +1,912 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "review/review.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/vis.h"
+#include "review/changeset_priv.h"
+#include "review/review_priv.h"
+
+/* --- which set --- */
+
+/* Is @cwd the directory @path or below it? */
+static bool is_around(const char *path, const char *cwd)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	if (n == 1)
+		return true;
+	return strncmp(path, cwd, n) == 0 && (cwd[n] == '\0' || cwd[n] == '/');
+}
+
+static bool same_dir(const struct changeset_project *p, const struct stat *st)
+{
+	return p->ino == st->st_ino && p->dev == (uint64_t)st->st_dev;
+}
+
+/* By path, or by inode for a cwd that was reached by another path. */
+static bool set_is_around(const struct changeset_meta *m, const char *cwd)
+{
+	char up[PATH_MAX];
+	struct stat st;
+
+	for (uint32_t i = 0; i < m->n_projects; i++) {
+		if (is_around(m->projects[i].path, cwd))
+			return true;
+	}
+	if (snprintf(up, sizeof(up), "%s", cwd) >= (int)sizeof(up))
+		return false;
+	for (;;) {
+		if (stat(up[0] ? up : "/", &st) == 0) {
+			for (uint32_t i = 0; i < m->n_projects; i++) {
+				if (same_dir(&m->projects[i], &st))
+					return true;
+			}
+		}
+		char *slash = strrchr(up, '/');
+		if (!slash)
+			return false;
+		*slash = '\0';
+	}
+}
+
+static bool wanted(const struct changeset_meta *m, const char *want, const char *cwd)
+{
+	char name[140];
+
+	if (!want)
+		return set_is_around(m, cwd);
+	if (strcmp(m->id, want) == 0)
+		return true;
+	(void)snprintf(name, sizeof(name), "%s@%s", m->agent, m->session);
+	return m->session[0] && strcmp(name, want) == 0;
+}
+
+int review_find(const struct review_env *env, const char *want, const char *cwd, char *out_id,
+                struct changeset_list *out_several, struct err *err)
+{
+	struct changeset_list all, hit = { 0 };
+	int r = changeset_list(env->changes_fd, &all, err);
+
+	if (r < 0)
+		return r;
+	hit.sets = xcalloc(all.n + 1, sizeof(*hit.sets));
+	for (size_t i = 0; i < all.n; i++) {
+		struct changeset_meta *m = &all.sets[i];
+		bool open = m->closed_s == 0;
+		/* by its id a closed set is meant, too */
+		if (wanted(m, want, cwd) && (open || (want && strcmp(m->id, want) == 0))) {
+			hit.sets[hit.n++] = *m;
+			*m = (struct changeset_meta){ 0 };
+		}
+	}
+	changeset_list_fini(&all);
+	/* of a session the newest one counts: it holds what the older ones had */
+	if (hit.n == 1 || (hit.n > 1 && want)) {
+		(void)snprintf(out_id, CHANGESET_ID_MAX + 1, "%s", hit.sets[hit.n - 1].id);
+		changeset_list_fini(&hit);
+		return 0;
+	}
+	if (hit.n == 0) {
+		char shown[200];
+		changeset_list_fini(&hit);
+		if (want)
+			return err_set(err, -ENOENT, "no change set '%s'",
+			               vis_str(shown, sizeof(shown), span_str(want)));
+		(void)err_set(err, -ENOENT, "nothing to review for this directory");
+		return err_hint(err, "cloche changes lists all change sets");
+	}
+	(void)err_set(err, -ENOTUNIQ, "%zu change sets are open for this project", hit.n);
+	(void)err_hint(err, "name one with -c ID");
+	if (out_several)
+		*out_several = hit;
+	else
+		changeset_list_fini(&hit);
+	return -ENOTUNIQ;
+}
+
+/* --- opening --- */
+
+static int compare_fd(const void *a, const void *b)
+{
+	const int *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* Everything but these: a worker must not hold the terminal or another set. */
+static void keep_only(int *fds, size_t n)
+{
+	int next = 3;
+
+	qsort(fds, n, sizeof(*fds), compare_fd);
+	for (size_t i = 0; i < n; i++) {
+		if (fds[i] > next)
+			(void)close_range((unsigned)next, (unsigned)fds[i] - 1, 0);
+		if (fds[i] >= next)
+			next = fds[i] + 1;
+	}
+	(void)close_range((unsigned)next, ~0u, 0);
+}
+
+static void child_begin(const struct review *r, int sock)
+{
+	size_t max = 3 + r->meta.n_projects + r->n_applied, n = 0;
+	int *fds = xcalloc(max, sizeof(*fds));
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (int i = 0; i < 3; i++) {
+		if (null < 0 || dup2(null, i) < 0)
+			_exit(1);
+	}
+	fds[n++] = sock;
+	fds[n++] = r->dir_fd;
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		if (r->project_fds[i] >= 0)
+			fds[n++] = r->project_fds[i];
+	}
+	for (size_t i = 0; i < r->n_applied; i++)
+		fds[n++] = r->applied_fds[i];
+	keep_only(fds, n);
+	free(fds);
+	/* the terminal's signals are the parent's business; it ends us by closing the socket */
+	(void)signal(SIGINT, SIG_IGN);
+	(void)signal(SIGQUIT, SIG_IGN);
+	(void)signal(SIGTSTP, SIG_IGN);
+	(void)signal(SIGPIPE, SIG_IGN);
+}
+
+static int start(struct review *r, const uint32_t *chosen, size_t n, bool apply, pid_t *out_pid,
+                 int *out_sock, struct err *err)
+{
+	int sv[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
+		return err_errno(err, "cannot start the review worker");
+	r->self = getpid();
+	(void)fflush(NULL); /* what is buffered is the parent's to write, once */
+	pid_t pid = fork();
+	if (pid < 0) {
+		int e = errno;
+		(void)close(sv[0]); /* unused */
+		(void)close(sv[1]);
+		return err_code(err, -e, "cannot start the review worker");
+	}
+	if (pid == 0) {
+		child_begin(r, sv[1]);
+		if (apply)
+			review_worker_apply(r, sv[1], chosen, n);
+		review_worker_show(r, sv[1]);
+	}
+	(void)close(sv[1]); /* the child's */
+	*out_pid = pid;
+	*out_sock = sv[0];
+	return 0;
+}
+
+/* Close the socket and reap. Return: 0, or -ECHILD with @err when it died of something. */
+static int finish(pid_t *pid, int *sock, struct err *err)
+{
+	int status = 0;
+
+	auto_close_(sock);
+	*sock = -1;
+	if (*pid <= 0)
+		return 0;
+	while (waitpid(*pid, &status, 0) < 0 && errno == EINTR)
+		;
+	*pid = 0;
+	if (WIFSIGNALED(status))
+		return err_set(err, -ECHILD, "the review worker was killed by signal %d",
+		               WTERMSIG(status));
+	return 0;
+}
+
+static int take_error(struct span b, struct err *err)
+{
+	struct rd r = rd_of(b.p, b.len);
+	int code = (int)(uint32_t)rd_le(&r, 4);
+	char text[ERR_TEXT_BYTES], hint[ERR_HINT_BYTES];
+	const uint8_t *nul = r.left ? memchr(r.p, '\0', r.left) : NULL;
+
+	if (r.bad || code >= 0 || code < -4095 || !nul)
+		return err_set(err, -EPROTO, "the review worker answered nonsense");
+	size_t n = (size_t)(nul - r.p);
+	(void)vis_str(text, sizeof(text), span_of(r.p, n));
+	(void)vis_str(hint, sizeof(hint), span_of(nul + 1, r.left - n - 1));
+	(void)err_set(err, code, "%s", text);
+	return hint[0] ? err_hint(err, "%s", hint) : code;
+}
+
+static int take_item(struct review *r, struct span b)
+{
+	if (r->n_items == r->cap_items) {
+		if (r->n_items >= CHANGE_RECORDS_MAX + MANIFEST_ENTRIES_MAX)
+			return -EPROTO;
+		uint32_t cap = r->cap_items ? r->cap_items * 2 : 64;
+		void *p = realloc(r->items, (size_t)cap * sizeof(*r->items));
+		if (!p)
+			return -ENOMEM;
+		r->items = p;
+		r->cap_items = cap;
+	}
+	int e = review_get_item(&r->items[r->n_items], b, r->meta.n_projects);
+	if (e == 0)
+		r->n_items++;
+	return e;
+}
+
+static int take_summary(struct review *r, struct span b)
+{
+	struct rd rd = rd_of(b.p, b.len);
+	struct span s = rd_take(&rd, sizeof(r->summary));
+
+	if (rd.bad || !s.p || rd.left % 4)
+		return -EPROTO;
+	memcpy(&r->summary, s.p, sizeof(r->summary));
+	struct compare_git *g = &r->summary.git;
+	if (g->n_ref > ARRAY_LEN(g->ref))
+		return -EPROTO;
+	/* a truth value from another process may be any byte */
+	for (size_t i = offsetof(struct compare_git, head);
+	     i <= offsetof(struct compare_git, hooks); i++)
+		((uint8_t *)g)[i] = ((uint8_t *)g)[i] != 0;
+	for (uint32_t i = 0; i < g->n_ref; i++) {
+		char shown[sizeof(g->ref[0])];
+		size_t n = strnlen(g->ref[i], sizeof(g->ref[i]) - 1);
+		AUTO_BUF struct buf v = { 0 };
+		if (vis_put(&v, span_of(g->ref[i], n), VIS_KEEP_BACKSLASH) < 0)
+			return -ENOMEM;
+		n = MIN(v.len, sizeof(shown) - 1);
+		memcpy(shown, v.p ? (const char *)v.p : "", n);
+		shown[n] = '\0';
+		memcpy(g->ref[i], shown, sizeof(shown));
+	}
+	r->interrupted = xcalloc(rd.left / 4 + 1, sizeof(*r->interrupted));
+	while (rd.left) {
+		uint32_t i = (uint32_t)rd_le(&rd, 4);
+		if (i >= r->n_items)
+			return -EPROTO;
+		r->interrupted[r->n_interrupted++] = i;
+	}
+	return 0;
+}
+
+/* Shown paths name the project when there are several; a rename names the other half. */
+static int complete_items(struct review *r)
+{
+	for (uint32_t i = 0; i < r->n_items; i++) {
+		struct review_item *it = &r->items[i];
+		if (it->c.project == COMPARE_NO_PROJECT || r->meta.n_projects < 2)
+			continue;
+		struct span base = path_base(span_str(r->meta.projects[it->c.project].path));
+		AUTO_BUF struct buf raw = { 0 };
+		if (buf_put(&raw, base.p, base.len) < 0 || buf_put(&raw, "/", 1) < 0 ||
+		    buf_put(&raw, it->raw.p, it->raw.len) < 0)
+			return -ENOMEM;
+		buf_fini(&it->raw);
+		it->raw = raw;
+		raw = (struct buf){ 0 };
+		free(it->path);
+		it->path = vis_dup(span_of(it->raw.p, it->raw.len));
+		it->raw_ok = span_eq(span_of(it->raw.p, it->raw.len), span_str(it->path));
+	}
+	for (uint32_t i = 0; i < r->n_items; i++) {
+		struct review_item *it = &r->items[i];
+		if (it->c.renamed == COMPARE_NONE)
+			continue;
+		if (it->c.renamed >= r->n_items)
+			return -EPROTO;
+		it->renamed = xstrdup(r->items[it->c.renamed].path);
+	}
+	return 0;
+}
+
+static int receive_list(struct review *r, struct err *err)
+{
+	AUTO_BUF struct buf b = { 0 };
+	uint8_t type = 0;
+	int e;
+
+	do {
+		e = review_recv(r->sock, &type, &b);
+		if (e < 0)
+			break;
+		struct span s = span_of(b.p, b.len);
+		switch (type) {
+		case REVIEW_MSG_ITEM:
+			e = take_item(r, s);
+			break;
+		case REVIEW_MSG_SUMMARY:
+			e = take_summary(r, s);
+			break;
+		case REVIEW_MSG_ERROR:
+			return take_error(s, err);
+		default:
+			e = -EPROTO;
+			break;
+		}
+	} while (e == 0 && type != REVIEW_MSG_SUMMARY);
+	if (e == 0)
+		e = complete_items(r);
+	if (e == 0)
+		return 0;
+	struct err why = { 0 };
+	if (e == -EPIPE && finish(&r->pid, &r->sock, &why) < 0) {
+		*err = why;
+		return why.code;
+	}
+	return err_code(err, e, "the review worker gave up");
+}
+
+/* --- */
+
+static void open_projects(struct review *r)
+{
+	r->project_fds = xcalloc(r->meta.n_projects + 1, sizeof(int));
+	r->project_locks = xcalloc(r->meta.n_projects + 1, sizeof(int));
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		const struct changeset_project *p = &r->meta.projects[i];
+		struct stat st;
+
+		r->project_locks[i] = -1;
+		AUTO_CLOSE int fd = open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		/* another directory under the same path is not the project; the device's number
+		 * may change with a boot, the inode's does not */
+		if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_ino != p->ino))
+			auto_close_(&fd), fd = -1;
+		r->project_fds[i] = take_fd(&fd);
+	}
+}
+
+/* What was applied from the other sets of the same sandbox is part of the baseline. */
+static int open_applied(struct review *r, struct err *err)
+{
+	struct changeset_list l;
+	int e = changeset_list(r->env.changes_fd, &l, err);
+
+	if (e < 0)
+		return e;
+	r->applied_fds = xcalloc(l.n + 1, sizeof(int));
+	for (size_t i = 0; i < l.n; i++) {
+		const struct changeset_meta *m = &l.sets[i];
+		if (!m->sandbox[0] || strcmp(m->sandbox, r->meta.sandbox) != 0 ||
+		    strcmp(m->id, r->meta.id) == 0)
+			continue;
+		AUTO_CLOSE int dir = path_open_dir(r->env.changes_fd, span_str(m->id));
+		int fd = dir < 0 ? -1 : path_open(dir, span_str("applied"), O_RDONLY, 0);
+		if (fd >= 0)
+			r->applied_fds[r->n_applied++] = fd;
+	}
+	changeset_list_fini(&l);
+	return 0;
+}
+
+static int open_set(struct review *r, const char *id, bool readonly, struct err *err)
+{
+	if (!changeset_id_ok(id))
+		return err_set(err, -ENOENT, "no change set has that name");
+	r->dir_fd = path_open_dir(r->env.changes_fd, span_str(id));
+	if (r->dir_fd < 0)
+		return err_code(err, r->dir_fd, "cannot open change set '%s'", id);
+	if (!readonly) {
+		r->lock_fd = changeset_lock(r->dir_fd);
+		if (r->lock_fd == -EWOULDBLOCK)
+			return err_set(err, -EBUSY,
+			               "change set '%s' is being reviewed or applied elsewhere",
+			               id);
+		if (r->lock_fd < 0)
+			return err_code(err, r->lock_fd, "cannot lock change set '%s'", id);
+		r->status_fd = path_open(r->dir_fd, span_str("status"), O_RDWR | O_NONBLOCK, 0);
+		if (r->status_fd < 0)
+			return err_code(err, r->status_fd, "cannot open change set '%s'", id);
+	}
+	int e = changeset_meta_read(r->dir_fd, &r->meta, err);
+	if (e == 0)
+		e = open_applied(r, err);
+	if (e < 0)
+		return err_wrap(err, "change set '%s'", id);
+	open_projects(r);
+	return 0;
+}
+
+static int review_open_any(struct review **out, const struct review_env *env, const char *id,
+                           bool readonly, struct err *err)
+{
+	struct review *r = xcalloc(1, sizeof(*r));
+
+	r->env = *env;
+	r->dir_fd = r->lock_fd = r->status_fd = r->sock = -1;
+	r->mask = umask(0);
+	(void)umask(r->mask); /* the only way to read it */
+	r->as_root = geteuid() == 0;
+	int e = open_set(r, id, readonly, err);
+	if (e == 0)
+		e = start(r, NULL, 0, false, &r->pid, &r->sock, err);
+	if (e == 0)
+		e = receive_list(r, err);
+	if (e < 0) {
+		review_close(r);
+		return e;
+	}
+	r->dirty = !r->meta.counted && !readonly;
+	*out = r;
+	return 0;
+}
+
+int review_open(struct review **out, const struct review_env *env, const char *id, struct err *err)
+{
+	return review_open_any(out, env, id, false, err);
+}
+
+int review_open_readonly(struct review **out, const struct review_env *env, const char *id,
+                         struct err *err)
+{
+	return review_open_any(out, env, id, true, err);
+}
+
+static void settle(struct review *r)
+{
+	struct changeset_counts c;
+
+	review_counts(r, &c);
+	bool open = c.pending || c.conflict;
+	r->meta.counts = c;
+	r->meta.counted = true;
+	if (open)
+		r->meta.closed_s = 0;
+	else if (!r->meta.closed_s)
+		r->meta.closed_s = time(NULL);
+	/* only a summary: the statuses are written already, and the next opening counts again */
+	if (changeset_meta_write(r->dir_fd, &r->meta, NULL) == 0)
+		r->dirty = false;
+}
+
+static void free_item(struct review_item *it)
+{
+	free(it->path);
+	free(it->link);
+	free(it->old_link);
+	free(it->renamed);
+	free(it->host_text);
+	free(it->reason);
+	buf_fini(&it->raw);
+}
+
+static void close_all(int *fds, size_t n)
+{
+	for (size_t i = 0; fds && i < n; i++) {
+		if (fds[i] >= 0)
+			(void)close(fds[i]); /* only read, or a lock */
+	}
+	free(fds);
+}
+
+void review_close(struct review *r)
+{
+	if (!r)
+		return;
+	(void)finish(&r->pid, &r->sock, NULL);
+	if (r->dirty && r->lock_fd >= 0)
+		settle(r);
+	for (uint32_t i = 0; i < r->n_items; i++)
+		free_item(&r->items[i]);
+	free(r->items);
+	free(r->interrupted);
+	close_all(r->project_fds, r->meta.n_projects);
+	close_all(r->project_locks, r->project_locks ? r->meta.n_projects : 0);
+	close_all(r->applied_fds, r->n_applied);
+	if (r->dir_fd >= 0)
+		(void)close(r->dir_fd);
+	if (r->lock_fd >= 0)
+		(void)close(r->lock_fd);
+	if (r->status_fd >= 0)
+		(void)close(r->status_fd); /* every status was written by itself */
+	changeset_meta_fini(&r->meta);
+	free(r);
+}
+
+const struct changeset_meta *review_meta(const struct review *r)
+{
+	return &r->meta;
+}
+
+uint32_t review_count(const struct review *r)
+{
+	return r->n_items;
+}
+
+const struct review_item *review_item(const struct review *r, uint32_t i)
+{
+	ASSERT(i < r->n_items);
+	return &r->items[i];
+}
+
+const struct compare_summary *review_summary(const struct review *r)
+{
+	return &r->summary;
+}
+
+void review_counts(const struct review *r, struct changeset_counts *out)
+{
+	*out = (struct changeset_counts){ .aside = r->summary.git.paths };
+	for (uint32_t i = 0; i < r->n_items; i++) {
+		const struct compare_change *c = &r->items[i].c;
+		if (c->flags & COMPARE_REFUSED ||
+		    (c->flags & COMPARE_IGNORED && c->status == CHANGESET_PENDING))
+			out->aside++;
+		else if (c->status == CHANGESET_PENDING)
+			out->pending++;
+		else if (c->status == CHANGESET_APPLIED)
+			out->applied++;
+		else if (c->status == CHANGESET_REJECTED)
+			out->rejected++;
+		else
+			out->conflict++;
+	}
+}
+
+const uint32_t *review_interrupted(const struct review *r, size_t *out_n)
+{
+	*out_n = r->n_interrupted;
+	return r->interrupted;
+}
+
+int review_diff(struct review *r, uint32_t i, int flags, struct buf *out, struct diff_stat *stat,
+                struct err *err)
+{
+	AUTO_BUF struct buf b = { 0 };
+	uint8_t ask[8], type = 0;
+	struct wr w = wr_of(ask, sizeof(ask));
+
+	ASSERT(i < r->n_items);
+	wr_le(&w, i, 4);
+	wr_le(&w, (uint32_t)flags, 4);
+	int e = r->sock < 0 ? -EPIPE
+	                    : review_send(r->sock, REVIEW_MSG_DIFF, span_of(ask, sizeof(ask)));
+	if (e == 0)
+		e = review_recv(r->sock, &type, &b);
+	if (e == 0 && (type != REVIEW_MSG_DIFF || b.len < sizeof(*stat)))
+		e = -EPROTO;
+	if (e < 0) {
+		struct err why = { 0 };
+		if (finish(&r->pid, &r->sock, &why) < 0) {
+			if (err)
+				*err = why;
+			return why.code;
+		}
+		return err_code(err, e, "the review worker gave up");
+	}
+	struct rd rd = rd_of(b.p, b.len);
+	struct span s = rd_take(&rd, sizeof(*stat));
+	uint8_t raw[sizeof(*stat)];
+	ASSERT(s.p); /* the length was checked above */
+	memcpy(raw, s.p, sizeof(raw));
+	/* the flags of a struct from another process must not be other values than 0 and 1 */
+	struct rd f = rd_of(raw, sizeof(raw));
+	stat->added = (uint32_t)rd_le(&f, 4);
+	stat->removed = (uint32_t)rd_le(&f, 4);
+	stat->binary = raw[offsetof(struct diff_stat, binary)] != 0;
+	stat->too_big = raw[offsetof(struct diff_stat, too_big)] != 0;
+	stat->cut = raw[offsetof(struct diff_stat, cut)] != 0;
+	if (flags & DIFF_RAW)
+		return buf_put(out, rd.p, rd.left);
+	return review_clean_text(out, span_of(rd.p, rd.left), flags);
+}
+
+/* --- choosing --- */
+
+static bool may_apply(const struct review_item *it)
+{
+	return !(it->c.flags & COMPARE_REFUSED) && it->c.status != CHANGESET_APPLIED;
+}
+
+int review_select(const struct review *r, int select, uint32_t **out, size_t *out_n,
+                  uint32_t *out_skipped)
+{
+	uint32_t *list = calloc(r->n_items + 1u, sizeof(*list));
+	uint32_t skipped = 0;
+	size_t n = 0;
+
+	if (!list)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < r->n_items; i++) {
+		const struct review_item *it = &r->items[i];
+		if (!may_apply(it) || (it->c.flags & COMPARE_IGNORED && !(select & REVIEW_IGNORED)))
+			continue;
+		if (!(select & REVIEW_ALL)) {
+			if (it->c.status != CHANGESET_PENDING)
+				continue;
+			if (it->c.tier == CLASSIFY_AUTO) {
+				skipped++;
+				continue;
+			}
+		}
+		list[n++] = i;
+	}
+	*out = list;
+	*out_n = n;
+	if (out_skipped)
+		*out_skipped = skipped;
+	return 0;
+}
+
+/* Join @rel and @arg, resolving "." and ".." by their text; false when it leaves the project. */
+static bool clean_join(struct buf *out, const char *rel, const char *arg)
+{
+	AUTO_BUF struct buf all = { 0 };
+
+	out->len = 0;
+	if (buf_put(&all, rel, strlen(rel)) < 0 || buf_put(&all, "/", 1) < 0 ||
+	    buf_put(&all, arg, strlen(arg)) < 0)
+		return false;
+	for (struct span s = span_of(all.p, all.len); s.len;) {
+		const uint8_t *slash = memchr(s.p, '/', s.len);
+		size_t n = slash ? (size_t)(slash - s.p) : s.len;
+		struct span c = span_of(s.p, n);
+		n += slash ? 1 : 0;
+		s = span_of(s.p + n, s.len - n);
+		if (c.len == 0 || span_eq(c, span_str(".")))
+			continue;
+		if (span_eq(c, span_str(".."))) {
+			if (out->len == 0)
+				return false;
+			out->len = path_parent(span_of(out->p, out->len)).len;
+			continue;
+		}
+		if ((out->len && buf_put(out, "/", 1) < 0) || buf_put(out, c.p, c.len) < 0)
+			return false;
+	}
+	return true;
+}
+
+static bool below(struct span dir, struct span path)
+{
+	if (dir.len == 0)
+		return true;
+	return path.len > dir.len && memcmp(path.p, dir.p, dir.len) == 0 && path.p[dir.len] == '/';
+}
+
+/* An argument names an item by its bytes, or by its visible form as it was printed. */
+static size_t mark(const struct review *r, struct span want, const char *typed, uint8_t *marks)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < r->n_items; i++) {
+		const struct review_item *it = &r->items[i];
+		struct span raw = span_of(it->raw.p, it->raw.len);
+		bool exact = span_eq(raw, want) || strcmp(it->path, typed) == 0;
+		if (!exact && !below(want, raw))
+			continue;
+		n++;
+		/* naming a directory is not naming what runs by itself in it */
+		if (exact || it->c.tier != CLASSIFY_AUTO)
+			marks[i] = 1;
+	}
+	return n;
+}
+
+int review_match(const struct review *r, const char *cwd_rel, char *const *paths, size_t n_paths,
+                 uint32_t **out, size_t *out_n, struct err *err)
+{
+	AUTO_FREE uint8_t *marks = xcalloc(r->n_items + 1u, 1);
+	AUTO_BUF struct buf want = { 0 };
+	char shown[200];
+	size_t n = 0;
+
+	for (size_t k = 0; k < n_paths; k++) {
+		if (!clean_join(&want, cwd_rel, paths[k]))
+			return err_set(err, -ENOENT, "'%s' is not in the project",
+			               vis_str(shown, sizeof(shown), span_str(paths[k])));
+		if (mark(r, span_of(want.p, want.len), paths[k], marks) == 0)
+			return err_set(err, -ENOENT, "nothing changed at '%s'",
+			               vis_str(shown, sizeof(shown), span_str(paths[k])));
+	}
+	uint32_t *list = xcalloc(r->n_items + 1u, sizeof(*list));
+	for (uint32_t i = 0; i < r->n_items; i++) {
+		if (marks[i])
+			list[n++] = i;
+	}
+	*out = list;
+	*out_n = n;
+	return 0;
+}
+
+int review_decide(struct review *r, uint32_t i, enum changeset_status v, struct err *err)
+{
+	uint8_t b = (uint8_t)v;
+
+	ASSERT(i < r->n_items && (v == CHANGESET_PENDING || v == CHANGESET_REJECTED));
+	if (r->status_fd < 0)
+		return err_set(err, -EROFS, "the change set was opened only for looking");
+	if (r->items[i].c.status == v)
+		return 0;
+	int e = fd_pwrite_all(r->status_fd, &b, 1, r->items[i].c.slot);
+	if (e == 0 && fdatasync(r->status_fd) < 0)
+		e = -errno;
+	if (e < 0)
+		return err_code(err, e, "cannot write the decision");
+	r->items[i].c.status = b;
+	r->dirty = true;
+	return 0;
+}
+
+/* --- applying --- */
+
+void review_result_fini(struct review_result *r)
+{
+	if (!r)
+		return;
+	free(r->outcomes);
+	*r = (struct review_result){ 0 };
+}
+
+/* One apply at a time below a directory, whatever set it comes from. */
+static int lock_projects(struct review *r, struct err *err)
+{
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		char name[64];
+		struct stat st;
+
+		if (r->project_fds[i] < 0 || r->project_locks[i] >= 0)
+			continue;
+		if (fstat(r->project_fds[i], &st) < 0)
+			return err_errno(err, "cannot look at the project");
+		(void)snprintf(name, sizeof(name), "%" PRIx64 "-%" PRIu64, (uint64_t)st.st_dev,
+		               (uint64_t)st.st_ino);
+		AUTO_CLOSE int fd = path_open(r->env.locks_fd, span_str(name),
+		                              O_RDWR | O_CREAT | O_NONBLOCK, 0600);
+		if (fd < 0)
+			return err_code(err, fd, "cannot create the project's lock");
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+			if (errno == EWOULDBLOCK)
+				return err_set(err, -EBUSY,
+				               "another cloche is applying to this project");
+			return err_errno(err, "cannot lock the project");
+		}
+		r->project_locks[i] = take_fd(&fd);
+	}
+	return 0;
+}
+
+static void unlock_projects(struct review *r)
+{
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		if (r->project_locks[i] >= 0)
+			(void)close(r->project_locks[i]); /* a lock */
+		r->project_locks[i] = -1;
+	}
+}
+
+static void count_outcome(struct review *r, const struct apply_outcome *o,
+                          struct review_result *out)
+{
+	struct review_item *it = &r->items[o->change];
+
+	switch ((enum apply_result)o->result) {
+	case APPLY_DONE:
+		out->done++;
+		it->c.status = CHANGESET_APPLIED;
+		break;
+	case APPLY_ALREADY:
+		out->already++;
+		it->c.status = CHANGESET_APPLIED;
+		break;
+	case APPLY_CONFLICT:
+		out->conflict++;
+		it->c.status = CHANGESET_CONFLICT;
+		break;
+	case APPLY_REFUSED:
+		out->refused++;
+		break;
+	case APPLY_BLOCKED:
+		out->blocked++;
+		break;
+	case APPLY_FAILED:
+		out->failed++;
+		break;
+	}
+	it->host = o->result;
+	out->broke_links += o->broke_link && o->result == APPLY_DONE;
+	out->warned_tier2 += it->c.tier == CLASSIFY_BUILD && o->result == APPLY_DONE;
+}
+
+static int receive_outcomes(struct review *r, int sock, const uint32_t *chosen, size_t n,
+                            struct review_result *out, struct err *err)
+{
+	AUTO_BUF struct buf b = { 0 };
+	uint8_t type;
+
+	for (;;) {
+		int e = review_recv(sock, &type, &b);
+		if (e < 0)
+			return err_code(err, e, "the apply worker gave up");
+		struct span s = span_of(b.p, b.len);
+		if (type == REVIEW_MSG_DONE)
+			return 0;
+		if (type == REVIEW_MSG_ERROR)
+			return take_error(s, err);
+		struct apply_outcome o;
+		if (type != REVIEW_MSG_OUTCOME || out->n >= n || review_get_outcome(&o, s) < 0 ||
+		    o.change != chosen[out->n])
+			return err_set(err, -EPROTO, "the apply worker answered nonsense");
+		out->outcomes[out->n++] = o;
+		count_outcome(r, &o, out);
+	}
+}
+
+int review_apply(struct review *r, const uint32_t *chosen, size_t n, struct review_result *out,
+                 struct err *err)
+{
+	struct changeset_counts c;
+	pid_t pid = 0;
+	int sock = -1;
+
+	*out = (struct review_result){ 0 };
+	if (r->lock_fd < 0)
+		return err_set(err, -EROFS, "the change set was opened only for looking");
+	int e = lock_projects(r, err);
+	if (e < 0)
+		return e;
+	out->outcomes = xcalloc(n + 1, sizeof(*out->outcomes));
+	e = start(r, chosen, n, true, &pid, &sock, err);
+	if (e == 0) {
+		e = receive_outcomes(r, sock, chosen, n, out, err);
+		struct err why = { 0 };
+		if (finish(&pid, &sock, &why) < 0 && e < 0 && err)
+			*err = why;
+	}
+	unlock_projects(r);
+	r->dirty = true;
+	review_counts(r, &c);
+	out->exit_code = c.pending || c.conflict ? REVIEW_EXIT_OPEN : REVIEW_EXIT_DONE;
+	for (size_t i = 0; i < out->n; i++) {
+		if (out->outcomes[i].result > APPLY_ALREADY)
+			out->exit_code = REVIEW_EXIT_OPEN;
+	}
+	if (e < 0 && out->n == 0)
+		review_result_fini(out);
+	return e;
+}
+
+int review_discard(const struct review_env *env, const char *id, struct err *err)
+{
+	char gone[CHANGESET_ID_MAX + 8];
+
+	if (!changeset_id_ok(id))
+		return err_set(err, -ENOENT, "no change set has that name");
+	AUTO_CLOSE int dir = path_open_dir(env->changes_fd, span_str(id));
+	if (dir == -ENOENT)
+		return err_set(err, -ENOENT, "no change set '%s'", id);
+	if (dir < 0)
+		return err_code(err, dir, "cannot open change set '%s'", id);
+	AUTO_CLOSE int lock = changeset_lock(dir);
+	if (lock == -EWOULDBLOCK)
+		return err_set(err, -EBUSY,
+		               "change set '%s' is being reviewed or applied elsewhere", id);
+	if (lock < 0)
+		return err_code(err, lock, "cannot lock change set '%s'", id);
+	/* out of the list in one step; what is left of a crash is swept like an unfinished one */
+	(void)snprintf(gone, sizeof(gone), ".new-%s", id);
+	if (renameat2(env->changes_fd, id, env->changes_fd, gone, RENAME_NOREPLACE) < 0)
+		return err_errno(err, "cannot remove change set '%s'", id);
+	int e = path_remove_tree(env->changes_fd, gone);
+	return e < 0 ? err_code(err, e, "cannot remove change set '%s'", id) : 0;
+}
