@@ -383,7 +383,10 @@ int cage_ns_enter(const struct cage_opts *o, bool user, unsigned *layers, struct
 	}
 	if ((skip & CAGE_MOUNTNS) || unshare(CLONE_NEWNS) < 0)
 		return 0;
+	/* the role's uid must be able to walk the new root, whatever our caller's umask is */
+	mode_t mask = umask(022);
 	int r = root_enter(o, &all, &entered, err);
+	(void)umask(mask);
 	if (r < 0 && (entered || (err && err->code)))
 		return err && err->code ? r : err_code(err, r, "cannot enter an empty root");
 	if (r == 0 && all)
