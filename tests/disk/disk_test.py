@@ -264,6 +264,38 @@ class DiskTest(unittest.TestCase):
             except BlockingIOError:
                 self.assertLess(time.monotonic(), end)
 
+    def test_races(self):
+        """A host that writes during reads and during the freeze: old bytes or none."""
+        size = 96 << 10
+        names = [f"{self.dir}/race-{n}" for n in range(200)]
+        for freeze in (False, True):
+            for name in names:
+                self.put(name, b"A" * size)
+            disk = self.disk(self.dir)
+            disk.start()
+            time.sleep(0.01)  # the next tick of the file system's clock
+            writer = os.fork()
+            if writer == 0:
+                for name in names:
+                    with open(name, "r+b", buffering=0) as f:
+                        f.write(b"B" * (size // 2))
+                        f.write(b"B" * (size // 2))
+                os._exit(0)
+            if freeze:
+                self.assertEqual(disk.freeze(), 0)
+            got = [disk.file(name) for name in names]
+            self.assertEqual(os.waitpid(writer, 0)[1], 0)
+            for name, before in zip(names, got):
+                after = disk.file(name)
+                self.assertIn(before, (b"A" * size, errno.EIO))
+                if freeze or before == errno.EIO:
+                    self.assertEqual(after, before)
+                else:
+                    self.assertEqual(after, errno.EIO)
+            stats = disk.stats()
+            self.assertEqual(stats["changed"], sum(disk.file(n) == errno.EIO for n in names))
+            disk.end()
+
     def test_full_cache(self):
         where = os.path.join(self.tmp, "tmpfs")
         os.mkdir(where)
