@@ -305,8 +305,10 @@ static const struct {
 	{ "remote", SUB, PLAIN,
 	  " fetch push mirror tagopt prune prunetags skipdefaultupdate skipfetchall promisor"
 	  " partialclonefilter followremotehead " },
-	{ "remote", NO_SUB, PLAIN, " pushdefault " },
-	{ "branch", SUB, PLAIN, " remote pushremote merge rebase " },
+	/* a remote is a name or a url */
+	{ "remote", NO_SUB, URL, " pushdefault " },
+	{ "branch", SUB, URL, " remote pushremote " },
+	{ "branch", SUB, PLAIN, " merge rebase " },
 	{ "branch", SUB, ANY, " description " },
 	{ "branch", NO_SUB, PLAIN, " autosetupmerge autosetuprebase sort " },
 	{ "user", NO_SUB, ANY, " name email " },
@@ -372,7 +374,7 @@ static bool has_key(const char *keys, struct span key)
 
 static bool is_plain(struct span v)
 {
-	if (v.len > 1024)
+	if (v.len > 1024 || (v.len && memmem(v.p, v.len, "://", 3)))
 		return false;
 	for (size_t i = 0; i < v.len; i++) {
 		uint8_t c = v.p[i];
