@@ -118,9 +118,9 @@ static int do_clock(struct guest *g UNUSED, const struct msg *m, struct err *err
 
 static int do_entropy(struct guest *g, const struct msg *m, struct err *err)
 {
-	struct {
+	union { /* the info ends in an array without a size */
 		struct rand_pool_info info;
-		uint8_t bytes[MSG_ENTROPY_MAX];
+		uint8_t room[sizeof(struct rand_pool_info) + MSG_ENTROPY_MAX];
 	} p = { .info = { .entropy_count = (int)m->entropy.bytes.len * 8,
 		          .buf_size = (int)m->entropy.bytes.len } };
 
