@@ -29,7 +29,7 @@ TABLE = [
     ("sideways", "vmm/a.c", '#include "image/image.h"\n', "sideways"),
     ("listed sideways", "disk/a.c", '#include "workspace/scan.h"\n', None),
     ("guest sees wire", "guest/a.c", '#include "wire/frame.h"\n', None),
-    ("guest sees no event", "guest/a.c", '#include "event/loop.h"\n', "sees only"),
+    ("guest sees no manifest", "guest/a.c", '#include "manifest/manifest.h"\n', "sees only"),
     ("nobody sees guest", "cli/a.c", '#include "guest/init.h"\n', "nothing else"),
     ("net and broker", "net/a.c", '#include "broker/b.h"\n', "never"),
     ("private header", "cli/a.c", '#include "review/x_priv.h"\n', "private"),
