@@ -42,6 +42,8 @@ static struct span trim(struct span s)
 static struct span take_word(struct span *line)
 {
 	*line = trim(*line);
+	if (line->len == 0)
+		return (struct span){ 0 };
 	size_t n = 0;
 	while (n < line->len && !blank(line->p[n]))
 		n++;

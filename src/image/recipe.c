@@ -23,6 +23,8 @@ static struct span take_word(struct span *line)
 {
 	while (line->len && (*line->p == ' ' || *line->p == '\t'))
 		*line = span_of(line->p + 1, line->len - 1);
+	if (line->len == 0)
+		return (struct span){ 0 };
 	size_t n = 0;
 	while (n < line->len && line->p[n] != ' ' && line->p[n] != '\t')
 		n++;

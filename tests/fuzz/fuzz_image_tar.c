@@ -7,6 +7,7 @@
  * xattrs, where the data lies, and the data itself is inside); no name is "..",
  * empty or has a '/'; nothing is deeper than the limit.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -100,6 +101,34 @@ static void same(const struct er *e, const struct erofs_source *s, uint32_t inod
 		same(e, s, d.inode, child, depth + 1);
 	}
 }
+
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed);
+
+/* A header whose sum is wrong ends the archive: put the sums right after each change. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+	enum { BLOCK = 512, SUM_AT = 148, SUM_BYTES = 8, MAGIC_AT = 257 };
+
+	size = LLVMFuzzerMutate(data, size, max);
+	if (seed % 16 == 0)
+		return size; /* wrong sums too, now and then */
+	for (size_t at = 0; at + BLOCK <= size; at += BLOCK) {
+		uint8_t *b = data + at;
+		unsigned sum = 0;
+		if (memcmp(b + MAGIC_AT, "ustar", 5) != 0)
+			continue;
+		memset(b + SUM_AT, ' ', SUM_BYTES);
+		for (size_t i = 0; i < BLOCK; i++)
+			sum += b[i];
+		char text[SUM_BYTES];
+		(void)snprintf(text, sizeof(text), "%06o", sum);
+		memcpy(b + SUM_AT, text, 7);
+	}
+	return size;
+}
+#endif
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
