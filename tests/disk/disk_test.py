@@ -183,7 +183,7 @@ class DiskTest(unittest.TestCase):
                     path = f"{d}/sub/deep/b.c"
                     entry = disk.files[path][0]
                     old = self.content(path)
-                    time.sleep(0.01)  # the next tick of the file system's clock
+                    time.sleep(0.03)  # the next tick of the file system's clock
                     if opened:
                         self.assertEqual(disk.file(path), old)
                     self.change(how, path)
@@ -238,7 +238,7 @@ class DiskTest(unittest.TestCase):
         disk.nbd.hello()
         self.assertEqual(disk.ready(), 0)
         want = self.contents(disk)
-        time.sleep(0.01)
+        time.sleep(0.03)
         self.change("append", f"{self.dir}/page")
         self.assertEqual(disk.freeze(), 0)
         page = f"{self.dir}/page"
@@ -273,7 +273,7 @@ class DiskTest(unittest.TestCase):
                 self.put(name, b"A" * size)
             disk = self.disk(self.dir)
             disk.start()
-            time.sleep(0.01)  # the next tick of the file system's clock
+            time.sleep(0.03)  # the next tick of the file system's clock
             writer = os.fork()
             if writer == 0:
                 for name in names:
