@@ -9,6 +9,10 @@
  * again, so the exit status stays the signal's), abort() and ASSERT(). Only
  * SIGKILL cannot be caught. A forked child never restores its parent's terminal.
  *
+ * Handlers are set for crashes always, for other fatal signals only where the action is the
+ * default, and for SIGTSTP, SIGCONT and SIGWINCH likewise. _exit() and exec restore nothing:
+ * leave first.
+ *
  * A caller with an event loop blocks SIGTERM, SIGHUP, SIGINT, SIGWINCH, SIGTSTP
  * and SIGCONT there and calls the functions below; handlers are only for what
  * arrives outside of the loop. While the process is not in the foreground the
@@ -30,7 +34,7 @@ enum term_tty_mode {
 /*
  * Appends control sequences for the screen. Runs in signal handlers too: must be
  * async-signal-safe and write at most TERM_TTY_SEQ_MAX bytes.
- * (term_filter_reset_seq and term_filter_resume_seq fit behind a cast-free wrapper.)
+ * term_filter_reset_seq() and term_filter_resume_seq() do: call them from one of these.
  */
 enum { TERM_TTY_SEQ_MAX = 512 };
 typedef void (*term_tty_seq_fn)(const void *arg, struct wr *out);

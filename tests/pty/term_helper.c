@@ -220,6 +220,25 @@ static int run_progress(void)
 	return 0;
 }
 
+/* stdin to stdout through the filter, and the end of a session */
+static int run_filter(void)
+{
+	uint8_t in[1024], room[4 * TERM_FILTER_ROOM_MIN];
+	ssize_t n;
+
+	while ((n = read(0, in, sizeof(in))) > 0) {
+		for (struct span s = span_of(in, (size_t)n); s.len;) {
+			struct wr w = wr_of(room, sizeof(room));
+			size_t k = term_filter_run(&filter, s, &w);
+
+			if (fd_write_all(1, room, sizeof(room) - w.left) < 0)
+				return 1;
+			s = span_of(s.p + k, s.len - k);
+		}
+	}
+	return n < 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc == 2 ? argv[1] : "";
@@ -230,6 +249,8 @@ int main(int argc, char **argv)
 		return run_loop();
 	if (strcmp(what, "ask") == 0 || strcmp(what, "quiet") == 0)
 		return run_ask(*what == 'a');
+	if (strcmp(what, "filter") == 0)
+		return run_filter();
 	if (strcmp(what, "progress") == 0)
 		return run_progress();
 	return 2;

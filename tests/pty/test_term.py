@@ -156,7 +156,7 @@ def exits(code):
 
 
 def killed(signo):
-    if SANITIZED and signo in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
+    if SANITIZED and signo in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE):
         return lambda s: s != 0  # the sanitizer reports and exits in its own way
     return lambda s: os.WIFSIGNALED(s) and os.WTERMSIG(s) == signo
 

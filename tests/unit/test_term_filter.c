@@ -680,7 +680,7 @@ static bool same_screen(const struct oracle *a, const struct oracle *b, char *wh
 	}
 	for (VTermPos at = { 0 }; at.row < ROWS; at.row++) {
 		for (at.col = 0; at.col < COLS; at.col++) {
-			VTermScreenCell x, y;
+			VTermScreenCell x = { 0 }, y = { 0 }; /* filled only up to the last one */
 
 			(void)vterm_screen_get_cell(vterm_obtain_screen(a->vt), at, &x);
 			(void)vterm_screen_get_cell(vterm_obtain_screen(b->vt), at, &y);
@@ -711,7 +711,8 @@ static void oracle_check(struct span in, bool same)
 	oracle_open(&cooked);
 	run_steps(&f, in, 11, &out);
 	assert_int_equal(vis_put(&shown, span_of(in.p, MIN(in.len, 300u)), 0), 0);
-	(void)vterm_input_write(raw.vt, (const char *)in.p, in.len);
+	if (same) /* of hostile input only what comes out of the filter counts */
+		(void)vterm_input_write(raw.vt, (const char *)in.p, in.len);
 	(void)vterm_input_write(cooked.vt, (const char *)out.p, out.len);
 	if (same && !same_screen(&raw, &cooked, why, sizeof(why)))
 		fail_msg("%s: %.*s", why, (int)shown.len, (char *)shown.p);
