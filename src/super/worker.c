@@ -741,7 +741,10 @@ static int g_eof(void *arg UNUSED, uint16_t ch, uint8_t stream)
 
 static int g_reset(void *arg UNUSED, uint16_t ch, uint8_t stream)
 {
-	return ch == EXPORT_CHANNEL ? -EPROTO : take_reset(&w.guest, ch, stream);
+	if (ch != EXPORT_CHANNEL)
+		return take_reset(&w.guest, ch, stream);
+	/* streams of this channel that nobody uses end at once; its data must not be cut */
+	return stream == FRAME_OUT && w.stage == ST_EXPORT ? -EPROTO : 0;
 }
 
 static int any_writable(void *arg UNUSED, uint16_t ch, uint8_t stream)
