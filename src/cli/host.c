@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `cloche doctor`: what this host can do, with remedies. `cloche image`: the
+ * images in the cache.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/proc.h"
+#include "cage/cage.h"
+#include "cli/cli.h"
+#include "cli/plan.h"
+#include "cli/run.h"
+#include "term/progress.h"
+#include "term/screen.h"
+#include "term/tty.h"
+
+enum { H_JSON = 1, H_FORCE, H_YES, H_SUITE, H_MIRROR };
+
+static const struct cli_opt doctor_opts_[] = {
+	{ "json", 0, CLI_FLAG, H_JSON, NULL, "machine-readable output" },
+};
+static const struct cli_opt image_opts_[] = {
+	{ "json", 0, CLI_FLAG, H_JSON, NULL, "machine-readable output (ls)" },
+	{ "force", 'f', CLI_FLAG, H_FORCE, NULL, "build anew although it is there" },
+	{ "suite", 0, CLI_VALUE, H_SUITE, "NAME", "Debian suite (default: image.suite, trixie)" },
+	{ "mirror", 0, CLI_VALUE, H_MIRROR, "URL", "Debian mirror (default: the host's own)" },
+};
+const struct cli_opt *const host_opts[] = { doctor_opts_, image_opts_ };
+const size_t host_n_opts[] = { ARRAY_LEN(doctor_opts_), ARRAY_LEN(image_opts_) };
+
+/* ---- doctor ------------------------------------------------------------- */
+
+enum level { OK, WARN, FAIL };
+
+struct doctor {
+	json_t *checks;
+	struct buf text;
+	bool json, no_run;
+};
+
+static void check(struct doctor *d, enum level lv, const char *name, const char *found,
+                  const char *remedy)
+{
+	static const char *const words[] = { "ok", "warn", "fail" };
+
+	json_t *j = json_pack("{ss ss ss}", "check", name, "result", words[lv], "found", found);
+	if (remedy && remedy[0])
+		(void)json_object_set_new(j, "remedy", json_string(remedy));
+	(void)json_array_append_new(d->checks, j);
+	(void)!buf_printf(&d->text, "%-5s %-12s %s\n", words[lv], name, found);
+	if (remedy && remedy[0])
+		(void)!buf_printf(&d->text, "%-5s %-12s -> %s\n", "", "", remedy);
+}
+
+static void check_program(struct doctor *d, const char *program, const char *package, bool needed)
+{
+	AUTO_FREE char *path = NULL;
+	AUTO_FREE char *remedy = xasprintf("apt install %s", package);
+
+	if (proc_find_program(program, &path) == 0) {
+		check(d, OK, program, path, NULL);
+		return;
+	}
+	check(d, needed ? FAIL : WARN, program, "not found", remedy);
+	d->no_run |= needed;
+}
+
+static int on_flag(void *arg, int id, const char *value, struct err *err UNUSED)
+{
+	struct doctor *d = arg;
+
+	(void)value;
+	if (id == H_JSON)
+		d->json = true;
+	return 0;
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	struct doctor d = { .checks = json_array() };
+	struct vmm_kvm_report kvm;
+	struct cage_probe cage;
+	struct utsname u;
+	struct err e = { 0 };
+	char layers[160], text[512];
+	size_t n_words = 0;
+	int rest;
+	AUTO_FREE char **words = xcalloc((size_t)argc + 1, sizeof(*words));
+
+	if (cli_parse(argc, argv, doctor_opts_, ARRAY_LEN(doctor_opts_), on_flag, &d, words,
+	              &n_words, &rest, &e) < 0)
+		return cli_usage(&e);
+	(void)uname(&u); /* cannot fail */
+	bool x86 = strcmp(u.machine, "x86_64") == 0;
+	(void)snprintf(text, sizeof(text), "%s, Linux %s", u.machine, u.release);
+	check(&d, x86 ? OK : FAIL, "host", text, x86 ? NULL : "cloche runs on x86-64 hosts only");
+	d.no_run |= !x86;
+
+	vmm_kvm_probe(&kvm, NULL);
+	bool have_kvm = kvm.state == VMM_KVM_USABLE;
+	(void)snprintf(text, sizeof(text), "%s%s%s", vmm_kvm_name(kvm.state),
+	               kvm.reason[0] ? ": " : "", kvm.reason);
+	check(&d, have_kvm ? OK : WARN, "kvm", text,
+	      have_kvm        ? NULL
+	      : kvm.remedy[0] ? kvm.remedy
+	                      : "run with --accel tcg (slow, weaker)");
+
+	int r = cage_probe(&cage);
+	if (r < 0) {
+		check(&d, FAIL, "cage", strerror(-r), "cloche needs to start processes");
+		d.no_run = true;
+	} else {
+		(void)snprintf(text, sizeof(text), "%s",
+		               cage_layers_str(layers, sizeof(layers), cage.layers));
+		check(&d, cage.floor ? (cage.layers & CAGE_MOUNTNS ? OK : WARN) : FAIL, "cage",
+		      text,
+		      cage.floor
+		              ? (cage.layers & CAGE_MOUNTNS
+		                         ? NULL
+		                         : "unprivileged user namespaces would add an empty root")
+		              : cage.why);
+		d.no_run |= !cage.floor;
+	}
+	check_program(&d, "qemu-system-x86_64", "qemu-system-x86", true);
+	check_program(&d, "mkfs.ext4", "e2fsprogs", true);
+	check_program(&d, "mmdebstrap", "mmdebstrap", false);
+	check_program(&d, "git", "git", false);
+
+	struct state_dirs dirs;
+	if (state_dirs_init(&dirs, true, &e) < 0) {
+		check(&d, FAIL, "folders", e.text, e.hint);
+		d.no_run = true;
+	} else {
+		struct statvfs vfs;
+		char size[TERM_FMT_BYTES];
+		if (statvfs(dirs.state, &vfs) == 0) {
+			uint64_t free_bytes = (uint64_t)vfs.f_bavail * vfs.f_frsize;
+			(void)snprintf(text, sizeof(text), "%s, %s free", dirs.state,
+			               term_fmt_size(size, free_bytes));
+			check(&d, free_bytes < (uint64_t)2 << 30 ? WARN : OK, "folders", text,
+			      free_bytes < (uint64_t)2 << 30 ? "at least 2 GiB are advisable"
+			                                     : NULL);
+		}
+		struct image img = IMAGE_INIT;
+		struct image_opts io = { 0 };
+		if (image_open(&io, &img, &e) == 0)
+			check(&d, OK, "image", img.info.id, NULL);
+		else
+			check(&d, WARN, "image", "base is not built", "cloche image build base");
+		image_close(&img);
+		state_dirs_fini(&dirs);
+	}
+	int code = d.no_run ? CLI_EXIT_REFUSED : have_kvm ? 0 : CLI_EXIT_OPEN;
+	const char *can = d.no_run ? "nothing" : have_kvm ? "microvm" : "emulation";
+	if (d.json) {
+		json_t *top = json_pack("{si ss so s{ss ss} ss}", "schema", 1, "can_run", can,
+		                        "checks", d.checks, "kvm", "state", vmm_kvm_name(kvm.state),
+		                        "reason", kvm.reason, "cage",
+		                        cage_layers_str(layers, sizeof(layers), cage.layers));
+		AUTO_FREE char *s = json_dumps(top, JSON_INDENT(2) | JSON_SORT_KEYS);
+		json_decref(top);
+		buf_fini(&d.text);
+		if (!s || buf_printf(&d.text, "%s\n", s) < 0)
+			return CLI_EXIT_REFUSED;
+	} else {
+		json_decref(d.checks);
+		(void)!buf_printf(&d.text, "%s\n",
+		                  d.no_run   ? "cloche cannot run here"
+		                  : have_kvm ? "a microVM can run here"
+		                             : "only emulation can run here: --accel tcg");
+	}
+	code = cli_print(&d.text, code);
+	buf_fini(&d.text);
+	return code;
+}
+
+/* ---- image -------------------------------------------------------------- */
+
+struct image_cmd {
+	bool json, force;
+	struct config c;
+	const char *suite, *mirror;
+};
+
+static int on_image_opt(void *arg, int id, const char *value, struct err *err UNUSED)
+{
+	struct image_cmd *c = arg;
+
+	switch (id) {
+	case H_JSON:
+		c->json = true;
+		break;
+	case H_FORCE:
+		c->force = true;
+		break;
+	case H_SUITE:
+		c->suite = value;
+		break;
+	case H_MIRROR:
+		c->mirror = value;
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+static void rfc3339(char dst[32], int64_t s)
+{
+	time_t t = (time_t)s;
+	struct tm tm;
+
+	(void)strftime(dst, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+}
+
+static int image_ls(const struct image_cmd *c, const struct image_opts *io, struct err *err)
+{
+	static const struct term_col cols[] = {
+		{ "IMAGE", TERM_LEFT, false }, { "SUITE", TERM_LEFT, false },
+		{ "KERNEL", TERM_LEFT, true }, { "DIGEST", TERM_LEFT, false },
+		{ "SIZE", TERM_RIGHT, false }, { "AGE", TERM_RIGHT, false },
+		{ "NOTE", TERM_LEFT, false }
+	};
+	struct image_info *v = NULL;
+	struct buf b = { 0 };
+	size_t n = 0;
+	int r = image_list(io, &v, &n, err);
+
+	if (r < 0)
+		return cli_fail(err);
+	json_t *list = json_array();
+	struct term_table t;
+	term_table_init(&t, cols, ARRAY_LEN(cols));
+	for (size_t i = 0; i < n; i++) {
+		char hex[HASH_HEX_BYTES], when[32], size[TERM_FMT_BYTES], age[TERM_FMT_BYTES];
+		int64_t secs = MAX((int64_t)0, (int64_t)time(NULL) - v[i].built_s);
+		bool old = secs > (int64_t)IMAGE_OLD_DAYS * 86400;
+		hash_hex(hex, &v[i].digest);
+		rfc3339(when, v[i].built_s);
+		(void)json_array_append_new(
+			list, json_pack("{ss ss ss ss ss sI ss sb}", "name", v[i].name, "id",
+		                        v[i].id, "suite", v[i].suite, "kernel", v[i].kernel_release,
+		                        "digest", hex, "size", (json_int_t)v[i].size, "built", when,
+		                        "current", v[i].is_current));
+		hex[12] = '\0';
+		const char *row[] = { v[i].id,
+			              v[i].suite,
+			              v[i].kernel_release,
+			              hex,
+			              term_fmt_size(size, v[i].size),
+			              term_fmt_age(age, (uint64_t)secs),
+			              !v[i].is_current ? "not used by this version"
+			              : old            ? "old: cloche image build --force"
+			                               : "" };
+		term_table_row(&t, row);
+	}
+	if (c->json) {
+		json_t *top = json_pack("{si so}", "schema", 1, "images", list);
+		AUTO_FREE char *s = json_dumps(top, JSON_INDENT(2) | JSON_SORT_KEYS);
+		r = s ? buf_printf(&b, "%s\n", s) : -ENOMEM;
+		json_decref(top);
+	} else {
+		json_decref(list);
+		r = n ? term_table_put(&t, term_is_tty(1) ? term_tty_size(1).cols : 0, &b) : 0;
+		if (n == 0)
+			(void)fprintf(stderr, "no images\nhint: cloche image build base\n");
+	}
+	term_table_fini(&t);
+	free(v);
+	int code = r < 0 ? CLI_EXIT_REFUSED : cli_print(&b, 0);
+	buf_fini(&b);
+	return code;
+}
+
+static bool on_progress(void *arg, const struct image_progress *ip)
+{
+	char size[TERM_FMT_BYTES];
+
+	term_progress_phase(arg, "%s", ip->text);
+	if (ip->bytes)
+		term_progress_detail(arg, "%s", term_fmt_size(size, ip->bytes));
+	return true;
+}
+
+int cmd_image(int argc, char **argv)
+{
+	static const char *const verbs[] = { "build", "ls", "rm", "verify" };
+	struct image_cmd c = { 0 };
+	struct err e = { 0 };
+	struct state_dirs dirs = { 0 };
+	size_t n = 0;
+	int rest, code = CLI_EXIT_REFUSED;
+	AUTO_FREE char **words = xcalloc((size_t)argc + 1, sizeof(*words));
+
+	config_init(&c.c);
+	if (cli_parse(argc, argv, image_opts_, ARRAY_LEN(image_opts_), on_image_opt, &c, words, &n,
+	              &rest, &e) < 0)
+		return cli_usage(&e);
+	if (n == 0) {
+		err_set(&e, -EINVAL, "image build, ls, rm or verify?");
+		return cli_usage(&e);
+	}
+	if (state_dirs_init(&dirs, true, &e) < 0)
+		return cli_fail(&e);
+	AUTO_FREE char *file = xasprintf("%s/config.yaml", dirs.config);
+	if (config_load(&c.c, file, &e) < 0) {
+		code = cli_fail(&e);
+		goto out;
+	}
+	struct image_opts io = { .name = n > 1 ? words[1] : NULL,
+		                 .suite = c.suite ? c.suite : c.c.image_suite,
+		                 .mirror = c.mirror ? c.mirror : c.c.image_mirror };
+	if (strcmp(words[0], "ls") == 0 && n == 1) {
+		io.name = NULL;
+		code = image_ls(&c, &io, &e);
+	} else if (strcmp(words[0], "build") == 0 && n <= 2) {
+		struct term_progress pr;
+		bool built = false;
+		term_progress_init(&pr, 2, NULL, NULL);
+		int r = image_build(&io, c.force, on_progress, &pr, &built, &e);
+		term_progress_end(&pr);
+		if (r < 0)
+			code = cli_fail(&e);
+		else {
+			struct image img = IMAGE_INIT;
+			code = image_open(&io, &img, &e) < 0 ? cli_fail(&e) : 0;
+			if (code == 0)
+				(void)fprintf(stderr, "image %s %s\n", img.info.id,
+				              built ? "is built" : "is up to date");
+			image_close(&img);
+		}
+	} else if (strcmp(words[0], "rm") == 0 && n == 2) {
+		size_t gone = 0;
+		code = image_rm(&io, words[1], &gone, &e) < 0 ? cli_fail(&e) : 0;
+		if (code == 0)
+			(void)fprintf(stderr, "%zu image%s removed\n", gone, gone == 1 ? "" : "s");
+	} else if (strcmp(words[0], "verify") == 0 && n <= 2) {
+		code = image_verify(&io, &e) < 0 ? cli_fail(&e) : 0;
+		if (code == 0)
+			(void)fprintf(stderr, "the image is intact\n");
+	} else {
+		const char *near = cli_nearest(words[0], verbs, ARRAY_LEN(verbs));
+		err_set(&e, -EINVAL, "image build [NAME], ls, rm NAME or verify [NAME]?");
+		if (near)
+			err_hint(&e, "did you mean image %s?", near);
+		code = cli_usage(&e);
+	}
+out:
+	state_dirs_fini(&dirs);
+	config_fini(&c.c);
+	return code;
+}

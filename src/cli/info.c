@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `cloche info`: what `run` with the same words would do; starts nothing.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/plan.h"
+#include "cli/report.h"
+#include "cli/run.h"
+
+int cmd_info(int argc, char **argv)
+{
+	static struct plan p;
+	struct err e = { 0 };
+	struct image img = IMAGE_INIT;
+	struct buf b = { 0 };
+	AUTO_FREE char *scan = NULL;
+	int code = CLI_EXIT_REFUSED;
+
+	if (plan_parse(&p, argc, argv, &code, &e) < 0) {
+		(void)cli_fail(&e);
+		plan_fini(&p);
+		return code;
+	}
+	(void)!plan_host(&p, &e); /* what cannot run is said in the report */
+	struct image_opts io = { .name = p.image_name,
+		                 .suite = p.config.image_suite,
+		                 .mirror = p.config.image_mirror };
+	bool built = image_open(&io, &img, &e) == 0;
+	if (plan_scan(&p, &scan, &e) < 0) {
+		code = cli_fail(&e);
+		goto out;
+	}
+	const struct image_info *ii = built ? &img.info : NULL;
+	int r = p.json ? report_info_json(&b, &p, scan, ii) : report_info(&b, &p, scan, ii);
+	code = r < 0 ? CLI_EXIT_REFUSED : cli_print(&b, p.accel_ok ? 0 : CLI_EXIT_OPEN);
+out:
+	buf_fini(&b);
+	image_close(&img);
+	plan_fini(&p);
+	return code;
+}

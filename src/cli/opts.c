@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/vis.h"
+
+/* Edit distance with transpositions, cut off at NEAR_MAX; words are short. */
+enum { NEAR_WORD = 40, NEAR_MAX = 3 };
+
+static size_t distance(const char *a, const char *b)
+{
+	size_t la = strlen(a), lb = strlen(b);
+	size_t d[NEAR_WORD + 1][NEAR_WORD + 1];
+
+	if (la > NEAR_WORD || lb > NEAR_WORD)
+		return NEAR_WORD;
+	for (size_t i = 0; i <= la; i++)
+		d[i][0] = i;
+	for (size_t j = 0; j <= lb; j++)
+		d[0][j] = j;
+	for (size_t i = 1; i <= la; i++) {
+		for (size_t j = 1; j <= lb; j++) {
+			size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+			best = MIN(best, d[i - 1][j] + 1);
+			best = MIN(best, d[i][j - 1] + 1);
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				best = MIN(best, d[i - 2][j - 2] + 1);
+			d[i][j] = best;
+		}
+	}
+	return d[la][lb];
+}
+
+const char *cli_nearest(const char *word, const char *const *known, size_t n)
+{
+	const char *best = NULL;
+	size_t best_d = NEAR_MAX + 1;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t k = distance(word, known[i]);
+		if (k < best_d && k < strlen(known[i])) {
+			best_d = k;
+			best = known[i];
+		}
+	}
+	return best;
+}
+
+static const struct cli_opt *find_long(const struct cli_opt *opts, size_t n, const char *name,
+                                       size_t len)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strlen(opts[i].name) == len && memcmp(opts[i].name, name, len) == 0)
+			return &opts[i];
+	}
+	return NULL;
+}
+
+static int unknown(const struct cli_opt *opts, size_t n, const char *word, struct err *err)
+{
+	const char *names[64];
+	char seen[128];
+	size_t k = 0;
+	AUTO_FREE char *bare = xstrndup(word + 2, strcspn(word + 2, "="));
+
+	for (size_t i = 0; i < n && k < ARRAY_LEN(names); i++)
+		names[k++] = opts[i].name;
+	const char *near = cli_nearest(bare, names, k);
+	err_set(err, -EINVAL, "unknown option '%s'", vis_str(seen, sizeof(seen), span_str(word)));
+	if (near)
+		return err_hint(err, "did you mean --%s?", near);
+	return err_hint(err, "arguments of the agent go after --");
+}
+
+int cli_parse(int argc, char **argv, const struct cli_opt *opts, size_t n_opts,
+              int (*fn)(void *arg, int id, const char *value, struct err *err), void *arg,
+              char **words, size_t *out_n_words, int *out_rest, struct err *err)
+{
+	char seen[128];
+	size_t n_words = 0;
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		const char *w = argv[i], *value = NULL;
+		const struct cli_opt *o = NULL;
+
+		if (strcmp(w, "--") == 0) {
+			i++;
+			break;
+		}
+		if (w[0] != '-' || w[1] == '\0') {
+			words[n_words++] = argv[i];
+			continue;
+		}
+		if (w[1] == '-') {
+			const char *eq = strchr(w, '=');
+			o = find_long(opts, n_opts, w + 2,
+			              eq ? (size_t)(eq - w - 2) : strlen(w + 2));
+			if (!o)
+				return unknown(opts, n_opts, w, err);
+			value = eq ? eq + 1 : NULL;
+		} else {
+			for (size_t k = 0; k < n_opts && !o; k++) {
+				if (opts[k].letter == w[1])
+					o = &opts[k];
+			}
+			/* no bundles: -xy is -x with the value y, or an error */
+			if (!o || (o->arg == CLI_FLAG && w[2])) {
+				err_set(err, -EINVAL, "unknown option '%s'",
+				        vis_str(seen, sizeof(seen), span_str(w)));
+				return err_hint(err, "arguments of the agent go after --");
+			}
+			value = w[2] ? w + 2 : NULL;
+		}
+		if (o->arg == CLI_FLAG && value)
+			return err_set(err, -EINVAL, "--%s takes no value", o->name);
+		if (o->arg == CLI_VALUE && !value) {
+			if (i + 1 >= argc || strcmp(argv[i + 1], "--") == 0)
+				return err_set(err, -EINVAL, "--%s needs a value (%s)", o->name,
+				               o->value_name);
+			value = argv[++i];
+		}
+		int r = fn(arg, o->id, value, err);
+		if (r < 0)
+			return r;
+	}
+	*out_n_words = n_words;
+	*out_rest = i;
+	return 0;
+}
+
+static void print_err(const struct err *err)
+{
+	char text[2 * ERR_TEXT_BYTES], hint[2 * ERR_HINT_BYTES];
+
+	/* texts are ours, but hold names that somebody else chose */
+	(void)fprintf(stderr, "cloche: %s\n", vis_str(text, sizeof(text), span_str(err->text)));
+	if (err->hint[0])
+		(void)fprintf(stderr, "hint: %s\n",
+		              vis_str(hint, sizeof(hint), span_str(err->hint)));
+}
+
+int cli_fail(const struct err *err)
+{
+	print_err(err);
+	return CLI_EXIT_REFUSED;
+}
+
+int cli_usage(const struct err *err)
+{
+	print_err(err);
+	return CLI_EXIT_USAGE;
+}
+
+int cli_print(const struct buf *b, int exit_code)
+{
+	int r = fd_write_all(1, b->p, b->len);
+
+	if (r == 0 || r == -EPIPE)
+		return exit_code; /* a reader that has seen enough is no error */
+	(void)fprintf(stderr, "cloche: cannot write the output: %s\n", strerror(-r));
+	return CLI_EXIT_REFUSED;
+}
+
+int cli_number(const char *s, uint64_t min, uint64_t max, const char *what, uint64_t *out,
+               struct err *err)
+{
+	uint64_t v = 0;
+	char seen[64];
+	const char *p = s;
+
+	for (; *p >= '0' && *p <= '9' && v <= UINT64_MAX / 10 - 1; p++)
+		v = v * 10 + (uint64_t)(*p - '0');
+	if (p == s || *p || v < min || v > max)
+		return err_set(err, -EINVAL,
+		               "%s must be a whole number from %llu to %llu, not '%s'", what,
+		               (unsigned long long)min, (unsigned long long)max,
+		               vis_str(seen, sizeof(seen), span_str(s)));
+	*out = v;
+	return 0;
+}

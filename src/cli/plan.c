@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/vis.h"
+#include "cage/cage.h"
+#include "super/spawn.h"
+
+enum {
+	O_ACCEL = 1,
+	O_CPUS,
+	O_MEMORY,
+	O_DISK,
+	O_TMP,
+	O_EXCLUDE,
+	O_HEAVY,
+	O_APPLY,
+	O_REVIEW,
+	O_TIMINGS,
+	O_TRACE,
+	O_DEBUG,
+	O_LOG,
+	O_READY,
+	O_HOME,
+	O_IMAGE,
+	O_PULL,
+	O_NOCACHE,
+	O_EXEC,
+	O_USER,
+	O_KEEP,
+	O_JSON,
+	O_QUIET,
+	O_WORKSPACE,
+	O_MODE,
+	O_NETWORK,
+	O_EGRESS,
+	O_NAME,
+	O_YES,
+};
+
+const struct cli_opt plan_opts[] = {
+	{ "accel", 0, CLI_VALUE, O_ACCEL, "auto|kvm|tcg",
+	  "accelerator; tcg is emulation: slow, weaker, never chosen by itself" },
+	{ "cpus", 0, CLI_VALUE, O_CPUS, "N", "virtual CPUs (default 2)" },
+	{ "memory", 'm', CLI_VALUE, O_MEMORY, "SIZE", "memory: 4g, 512m, or MiB (default 4g)" },
+	{ "disk", 0, CLI_VALUE, O_DISK, "SIZE", "the sandbox's own disk, sparse (default 16g)" },
+	{ "tmp-size", 0, CLI_VALUE, O_TMP, "SIZE", "size of /tmp (default half of the memory)" },
+	{ "workspace", 'w', CLI_VALUE, O_WORKSPACE, "DIR", "project directory, like a plain DIR" },
+	{ "workspace-mode", 0, CLI_VALUE, O_MODE, "snapshot", "only snapshot in this version" },
+	{ "exclude", 0, CLI_VALUE, O_EXCLUDE, "PATTERN", "hide what matches (gitignore syntax)" },
+	{ "exclude-heavy", 0, CLI_FLAG, O_HEAVY, NULL, "hide node_modules/, target/ and the like" },
+	{ "allow-home", 0, CLI_FLAG, O_HOME, NULL, "allow / or your home directory as project" },
+	{ "apply", 0, CLI_VALUE, O_APPLY, "ask|auto|none",
+	  "what to do with the changes at the end" },
+	{ "review", 0, CLI_FLAG, O_REVIEW, NULL, "the same as --apply=ask" },
+	{ "exec", 0, CLI_VALUE, O_EXEC, "CMD", "run this instead of the agent's own command" },
+	{ "user", 0, CLI_VALUE, O_USER, "agent|root", "who runs the command in the guest" },
+	{ "image", 0, CLI_VALUE, O_IMAGE, "NAME", "base image (default base)" },
+	{ "pull", 0, CLI_VALUE, O_PULL, "missing|always|never", "when the image is built" },
+	{ "no-image-cache", 0, CLI_FLAG, O_NOCACHE, NULL,
+	  "build the image anew; not with --pull never" },
+	{ "network", 0, CLI_VALUE, O_NETWORK, "offline", "only offline in this version" },
+	{ "egress", 0, CLI_VALUE, O_EGRESS, "PROFILE",
+	  "not in this version: the guest is offline" },
+	{ "egress-profile", 0, CLI_VALUE, O_EGRESS, "PROFILE", "the same as --egress" },
+	{ "name", 0, CLI_VALUE, O_NAME, "SESSION", "not in this version: named sessions" },
+	{ "ready-timeout", 0, CLI_VALUE, O_READY, "SECONDS",
+	  "for the boot (10; 120 under emulation)" },
+	{ "timings", 0, CLI_FLAG, O_TIMINGS, NULL, "print the time of each phase at the end" },
+	{ "trace", 0, CLI_VALUE, O_TRACE, "FILE", "write the phases as spans (JSON)" },
+	{ "debug", 0, CLI_FLAG, O_DEBUG, NULL, "log in detail" },
+	{ "log-file", 0, CLI_VALUE, O_LOG, "FILE", "log here instead of the state folder" },
+	{ "keep", 0, CLI_FLAG, O_KEEP, NULL, "keep the sandbox's folder afterwards" },
+	{ "quiet", 'q', CLI_FLAG, O_QUIET, NULL, "no progress, no banner" },
+	{ "yes", 'y', CLI_FLAG, O_YES, NULL, "answer yes where a run would ask" },
+	{ "json", 0, CLI_FLAG, O_JSON, NULL, "machine-readable output (info)" },
+};
+const size_t plan_n_opts = ARRAY_LEN(plan_opts);
+
+struct parse {
+	struct plan *p;
+	bool no_cache, review, heavy_given;
+	const char *workspace[PLAN_PROJECTS_MAX];
+	size_t n_workspace;
+};
+
+static int choice(const char *v, const char *const *list, size_t n, const char *what,
+                  struct err *err)
+{
+	char seen[64];
+	struct buf b = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(v, list[i]) == 0)
+			return (int)i;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (buf_printf(&b, "%s%s", i ? ", " : "", list[i]) < 0)
+			break;
+	}
+	err_set(err, -EINVAL, "%s must be one of %.*s, not '%s'", what, (int)b.len, (char *)b.p,
+	        vis_str(seen, sizeof(seen), span_str(v)));
+	buf_fini(&b);
+	return -EINVAL;
+}
+
+static int size_opt(const char *v, const char *what, uint64_t min, uint64_t max, uint64_t *out,
+                    struct err *err)
+{
+	char seen[64];
+
+	if (config_size(v, out) < 0 || *out < min || *out > max)
+		return err_set(err, -EINVAL, "%s: '%s' is not a size from %llu MiB to %llu MiB",
+		               what, vis_str(seen, sizeof(seen), span_str(v)),
+		               (unsigned long long)(min >> 20), (unsigned long long)(max >> 20));
+	return 0;
+}
+
+static int on_opt(void *arg, int id, const char *v, struct err *err)
+{
+	static const char *const pulls[] = { "missing", "always", "never", "if-not-present",
+		                             "background" };
+	static const char *const users[] = { "agent", "root" };
+	static const char *const modes[] = { "snapshot", "direct" };
+	static const char *const nets[] = { "offline", "isolated", "shared" };
+	struct parse *ps = arg;
+	struct plan *p = ps->p;
+	uint64_t n;
+	int r;
+
+	switch (id) {
+	case O_ACCEL:
+		if (vmm_accel_parse(v, &p->accel_asked) < 0)
+			return err_set(err, -EINVAL, "--accel must be auto, kvm or tcg");
+		return 0;
+	case O_CPUS:
+		r = cli_number(v, 1, VMM_VCPUS_MAX, "--cpus", &n, err);
+		if (r == 0)
+			p->vcpus = (uint32_t)n;
+		return r;
+	case O_MEMORY:
+		r = size_opt(v, "--memory", (uint64_t)256 << 20, (uint64_t)VMM_MEMORY_MAX_MIB << 20,
+		             &n, err);
+		if (r == 0)
+			p->memory_mib = (uint32_t)(n >> 20);
+		return r;
+	case O_DISK:
+		return size_opt(v, "--disk", IMAGE_SCRATCH_MIN, IMAGE_SCRATCH_MAX, &p->disk_bytes,
+		                err);
+	case O_TMP:
+		return size_opt(v, "--tmp-size", (uint64_t)1 << 20, (uint64_t)64 << 30,
+		                &p->tmp_bytes, err);
+	case O_EXCLUDE:
+		if (!v[0] || p->n_exclude == CONFIG_LIST_MAX)
+			return err_set(err, -EINVAL, "--exclude needs a pattern, at most %d times",
+			               CONFIG_LIST_MAX);
+		p->exclude[p->n_exclude++] = v;
+		return 0;
+	case O_HEAVY:
+		p->config.exclude_heavy = true;
+		return 0;
+	case O_APPLY:
+		p->apply_given = true;
+		if (config_apply_parse(v, &p->apply) < 0)
+			return err_set(err, -EINVAL, "--apply must be ask, auto or none");
+		return 0;
+	case O_REVIEW:
+		ps->review = true;
+		return 0;
+	case O_TIMINGS:
+		p->timings = true;
+		return 0;
+	case O_TRACE:
+		p->trace_file = v;
+		return 0;
+	case O_DEBUG:
+		p->debug = true;
+		return 0;
+	case O_LOG:
+		p->log_file = v;
+		return 0;
+	case O_READY:
+		r = cli_number(v, 1, 86400, "--ready-timeout", &n, err);
+		if (r == 0)
+			p->ready_s = (uint32_t)n;
+		return r;
+	case O_HOME:
+		p->allow_home = true;
+		return 0;
+	case O_IMAGE:
+		p->image_name = v;
+		return 0;
+	case O_PULL:
+		r = choice(v, pulls, ARRAY_LEN(pulls), "--pull", err);
+		if (r >= 0)
+			p->pull = r == 1   ? PLAN_PULL_ALWAYS
+			          : r == 2 ? PLAN_PULL_NEVER
+			                   : PLAN_PULL_MISSING;
+		return r < 0 ? r : 0;
+	case O_NOCACHE:
+		ps->no_cache = true;
+		return 0;
+	case O_EXEC:
+		p->exec = v;
+		return 0;
+	case O_USER:
+		r = choice(v, users, ARRAY_LEN(users), "--user", err);
+		p->root_user = r == 1;
+		return r < 0 ? r : 0;
+	case O_KEEP:
+		p->keep = true;
+		return 0;
+	case O_JSON:
+		p->json = true;
+		return 0;
+	case O_QUIET:
+		p->quiet = true;
+		return 0;
+	case O_YES:
+		return 0; /* nothing here asks but the review, which it must not answer */
+	case O_WORKSPACE:
+		if (ps->n_workspace == PLAN_PROJECTS_MAX)
+			return err_set(err, -E2BIG, "more than %d projects", PLAN_PROJECTS_MAX);
+		ps->workspace[ps->n_workspace++] = v;
+		return 0;
+	case O_MODE:
+		r = choice(v, modes, ARRAY_LEN(modes), "--workspace-mode", err);
+		if (r == 1) {
+			err_set(err, -ENOTSUP, "direct mode is not available in this version");
+			return err_hint(
+				err,
+				"leave --workspace-mode out: the agent works on a copy-on-write "
+				"view, and `cloche apply` writes back what you accept");
+		}
+		return r < 0 ? r : 0;
+	case O_NETWORK:
+		r = choice(v, nets, ARRAY_LEN(nets), "--network", err);
+		if (r > 0) {
+			err_set(err, -ENOTSUP, "network '%s' cannot be enforced in this version",
+			        v);
+			return err_hint(err, "use --network offline, the default");
+		}
+		return r < 0 ? r : 0;
+	case O_EGRESS:
+		err_set(err, -ENOTSUP, "egress profiles cannot be enforced in this version");
+		return err_hint(err, "the guest has no network: leave the option out");
+	case O_NAME:
+		err_set(err, -ENOTSUP, "named sessions are not available in this version");
+		return err_hint(err,
+		                "leave --name out: the run's changes are kept as a change set");
+	default:
+		return err_set(err, -EINVAL, "unknown option");
+	}
+}
+
+/* ---- projects ----------------------------------------------------------- */
+
+static bool same_dir(const struct stat *a, const char *path)
+{
+	struct stat b;
+
+	return path && path[0] == '/' && stat(path, &b) == 0 && a->st_dev == b.st_dev &&
+	       a->st_ino == b.st_ino;
+}
+
+/* A .git above the project, so that a hint can say so. */
+static char *git_root_above(const char *path)
+{
+	char p[PATH_MAX];
+	struct stat st;
+
+	if (strlen(path) + 8 > sizeof(p))
+		return NULL;
+	(void)snprintf(p, sizeof(p), "%s/.git", path);
+	if (lstat(p, &st) == 0)
+		return NULL; /* it is one itself */
+	(void)snprintf(p, sizeof(p), "%s", path);
+	for (char *s; (s = strrchr(p, '/')) && s != p;) {
+		*s = '\0';
+		size_t n = strlen(p);
+		if (n + 6 > sizeof(p))
+			return NULL;
+		memcpy(p + n, "/.git", 6);
+		bool found = lstat(p, &st) == 0;
+		p[n] = '\0';
+		if (found)
+			return xstrdup(p);
+	}
+	return NULL;
+}
+
+static int add_project(struct plan *p, const char *dir, struct err *err)
+{
+	char real[PATH_MAX], seen[256];
+	struct stat st;
+
+	if (p->n_projects == PLAN_PROJECTS_MAX)
+		return err_set(err, -E2BIG, "more than %d projects", PLAN_PROJECTS_MAX);
+	(void)vis_str(seen, sizeof(seen), span_str(dir));
+	AUTO_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0) {
+		int code = -errno;
+		if (code == -ENOENT || code == -ENOTDIR) {
+			err_set(err, code, "'%s' is not an existing directory", seen);
+			return err_hint(err, "put agent arguments after --");
+		}
+		return err_code(err, code, "cannot open directory '%s'", seen);
+	}
+	if (!realpath(dir, real) || fstat(fd, &st) < 0)
+		return err_errno(err, "cannot open directory '%s'", seen);
+	if (!p->allow_home && (same_dir(&st, "/") || same_dir(&st, getenv("HOME")))) {
+		err_set(err, -EPERM, "'%s' is %s, not a project", seen,
+		        same_dir(&st, "/") ? "the root of the file system" : "your home directory");
+		return err_hint(err, "cd into the project, or give --allow-home if you mean it");
+	}
+	const char *base = strrchr(real, '/') + 1;
+	if (base[0] == '\0')
+		base = "root";
+	char *name = xstrdup(base);
+	for (unsigned k = 2;; k++) {
+		bool taken = false;
+		for (size_t i = 0; i < p->n_projects; i++) {
+			taken |= strcmp(p->projects[i].name, name) == 0;
+			if (strcmp(p->projects[i].path, real) == 0) {
+				free(name);
+				return err_set(err, -EEXIST, "project '%s' is named twice", seen);
+			}
+		}
+		if (!taken)
+			break;
+		free(name);
+		name = xasprintf("%.240s-%u", base, k);
+	}
+	p->projects[p->n_projects].name = name;
+	p->projects[p->n_projects].path = xstrdup(real);
+	p->project_fds[p->n_projects++] = take_fd(&fd);
+	if (p->n_projects == 1)
+		p->hint_below_git = git_root_above(real);
+	return 0;
+}
+
+/* `/work/<name>`, and deeper when the user stands below the project. */
+static char *guest_cwd(const struct plan *p)
+{
+	char cwd[PATH_MAX];
+
+	if (getcwd(cwd, sizeof(cwd))) {
+		for (size_t i = 0; i < p->n_projects; i++) {
+			size_t n = strlen(p->projects[i].path);
+			if (strncmp(cwd, p->projects[i].path, n) == 0 && cwd[n] == '/' && n > 1)
+				return xasprintf("/work/%s%s", p->projects[i].name, cwd + n);
+		}
+	}
+	return xasprintf("/work/%s", p->projects[0].name);
+}
+
+static int parse_agent(struct plan *p, const char *word, struct err *err)
+{
+	static const char *const known[] = { "shell" };
+	char seen[128];
+	const char *at = strchr(word, '@');
+
+	if (at) {
+		err_set(err, -ENOTSUP, "named sessions ('%s') are not available in this version",
+		        vis_str(seen, sizeof(seen), span_str(word)));
+		return err_hint(err,
+		                "leave the @NAME out: the run's changes are kept as a change set");
+	}
+	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+		if (strcmp(word, known[i]) == 0) {
+			(void)snprintf(p->agent, sizeof(p->agent), "%s", word);
+			return 0;
+		}
+	}
+	err_set(err, -ENOENT, "unknown agent '%s'", vis_str(seen, sizeof(seen), span_str(word)));
+	return err_hint(err,
+	                "known agents: shell; a project directory comes after the agent's name");
+}
+
+int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err *err)
+{
+	struct parse ps = { .p = p };
+	AUTO_FREE char **words = xcalloc((size_t)argc + 1, sizeof(*words));
+	size_t n_words = 0;
+	int rest = argc;
+
+	*p = (struct plan){ .image_name = "base" };
+	for (size_t i = 0; i < PLAN_PROJECTS_MAX; i++)
+		p->project_fds[i] = -1;
+	*out_exit = CLI_EXIT_REFUSED;
+	config_init(&p->config);
+	int r = state_dirs_init(&p->dirs, false, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *file = xasprintf("%s/config.yaml", p->dirs.config);
+	r = config_load(&p->config, file, err);
+	if (r < 0)
+		return r;
+	if (vmm_accel_parse(p->config.accel, &p->accel_asked) < 0)
+		return err_set(err, -EINVAL, "vm.accel must be auto, kvm or tcg");
+	p->vcpus = p->config.cpus;
+	p->memory_mib = p->config.memory_mib;
+	p->disk_bytes = p->config.disk_bytes;
+	p->tmp_bytes = p->config.tmp_bytes;
+	p->apply = p->config.apply;
+	*out_exit = CLI_EXIT_USAGE;
+	r = cli_parse(argc, argv, plan_opts, plan_n_opts, on_opt, &ps, words, &n_words, &rest, err);
+	if (r < 0) {
+		*out_exit = r == -ENOTSUP ? CLI_EXIT_REFUSED : CLI_EXIT_USAGE;
+		return r;
+	}
+	if (n_words == 0) {
+		err_set(err, -EINVAL, "which agent?");
+		return err_hint(err, "cloche run shell [DIR] [-- COMMAND]; known agents: shell");
+	}
+	r = parse_agent(p, words[0], err);
+	if (r < 0) {
+		*out_exit = CLI_EXIT_REFUSED;
+		return r;
+	}
+	if (ps.no_cache && p->pull == PLAN_PULL_NEVER)
+		return err_set(err, -EINVAL,
+		               "--no-image-cache and --pull never contradict each other");
+	if (ps.no_cache)
+		p->pull = PLAN_PULL_ALWAYS;
+	if (ps.review && p->apply_given && p->apply != CONFIG_APPLY_ASK)
+		return err_set(err, -EINVAL, "--review and --apply=%s contradict each other",
+		               config_apply_name(p->apply));
+	if (ps.review) {
+		p->apply = CONFIG_APPLY_ASK;
+		p->apply_given = true;
+	}
+	/* configured patterns come first, so that a flag may negate one */
+	if (p->config.n_exclude) {
+		memmove(p->exclude + p->config.n_exclude, p->exclude,
+		        p->n_exclude * sizeof(p->exclude[0]));
+		memcpy(p->exclude, p->config.exclude, p->config.n_exclude * sizeof(p->exclude[0]));
+		p->n_exclude += p->config.n_exclude;
+	}
+	if (p->tmp_bytes == 0)
+		p->tmp_bytes = ((uint64_t)p->memory_mib << 20) / 2;
+	for (size_t i = 1; i < n_words && r == 0; i++)
+		r = add_project(p, words[i], err);
+	for (size_t i = 0; i < ps.n_workspace && r == 0; i++)
+		r = add_project(p, ps.workspace[i], err);
+	if (r == 0 && p->n_projects == 0)
+		r = add_project(p, ".", err);
+	if (r < 0) {
+		*out_exit = r == -ENOENT || r == -ENOTDIR ? CLI_EXIT_USAGE : CLI_EXIT_REFUSED;
+		return r;
+	}
+	p->cwd = guest_cwd(p);
+	if (rest < argc || (argc > 1 && strcmp(argv[argc - 1], "--") == 0)) {
+		p->words = (const char *const *)(argv + rest);
+		p->n_words = (size_t)(argc - rest);
+		p->has_words = true;
+	}
+	if (p->has_words && p->n_words == 0 && !p->exec)
+		return err_set(err, -EINVAL, "no command behind --");
+	*out_exit = 0;
+	return 0;
+}
+
+void plan_fini(struct plan *p)
+{
+	for (size_t i = 0; i < p->n_projects; i++) {
+		free(p->projects[i].name);
+		free(p->projects[i].path);
+		auto_close_(&p->project_fds[i]);
+	}
+	free(p->hint_below_git);
+	free(p->cwd);
+	config_fini(&p->config);
+	state_dirs_fini(&p->dirs);
+	*p = (struct plan){ 0 };
+}
+
+int plan_host(struct plan *p, struct err *err)
+{
+	if (p->accel_asked != VMM_ACCEL_TCG)
+		vmm_kvm_probe(&p->kvm, NULL);
+	int r = vmm_accel_choose(p->accel_asked, &p->kvm, &p->accel, err);
+
+	p->accel_ok = r == 0;
+	if (r < 0 && err)
+		p->accel_err = *err;
+	return r;
+}
+
+uint32_t plan_ready_ms(const struct plan *p)
+{
+	if (p->ready_s)
+		return p->ready_s * 1000;
+	return p->accel == VMM_ACCEL_TCG ? 120 * 1000 : 10 * 1000;
+}
+
+int plan_scan(struct plan *p, char **out_report, struct err *err)
+{
+	AUTO_CLOSE int manifest = fd_memfd("manifest");
+	AUTO_CLOSE int meta = fd_memfd("meta");
+	AUTO_CLOSE int report = fd_memfd("report");
+	AUTO_CLOSE int err_fd = -1;
+	struct proc scan = { .pidfd = -1 };
+	struct vmm_tail tail = { 0 };
+	int status = 0;
+	uid_t uid = 0;
+
+	if (geteuid() == 0 && cage_uid_pick((uint32_t)getpid(), &uid) < 0)
+		return err_set(err, -ENOENT, "cannot find an unprivileged uid for the scan");
+	if (manifest < 0 || meta < 0 || report < 0)
+		return err_set(err, -EMFILE, "cannot create temporary files");
+	struct spawn_scan sc = { .projects = p->projects,
+		                 .fds = p->project_fds,
+		                 .n_projects = p->n_projects,
+		                 .manifest_fd = manifest,
+		                 .meta_fd = meta,
+		                 .report_fd = report,
+		                 .exclude = p->exclude,
+		                 .n_exclude = p->n_exclude,
+		                 .heavy = p->config.exclude_heavy,
+		                 .dirs = &p->dirs };
+	int r = spawn_scan(&scan, &err_fd, &sc, err);
+	if (r < 0)
+		return r;
+	r = proc_wait(&scan, -1, &status);
+	if (r < 0)
+		return err_code(err, r, "cannot wait for the scan");
+	(void)!fd_set_nonblock(err_fd, true);
+	(void)vmm_tail_read(&tail, err_fd);
+	if (status != 0)
+		return err_set(err, -EIO, "cannot read the project: %.*s", (int)tail.len, tail.b);
+	if (lseek(report, 0, SEEK_SET) < 0)
+		return err_errno(err, "cannot read the scan's report");
+	r = fd_read_file(report, 4 * 1024 * 1024, out_report, NULL);
+	return r < 0 ? err_code(err, r, "cannot read the scan's report") : 0;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan.h - what one run would be: flags over configuration over defaults,
+ * checked. `info` prints it, `run` does exactly that.
+ */
+#ifndef CLOCHE_CLI_PLAN_H
+#define CLOCHE_CLI_PLAN_H
+
+#include "cli/cli.h"
+#include "image/image.h"
+#include "super/client.h"
+#include "vmm/vmm.h"
+
+enum { PLAN_PROJECTS_MAX = 20 };
+
+enum plan_pull { PLAN_PULL_MISSING, PLAN_PULL_ALWAYS, PLAN_PULL_NEVER };
+
+struct plan {
+	struct config config;
+	struct state_dirs dirs;
+	char agent[65];
+	struct state_project projects[PLAN_PROJECTS_MAX];
+	int project_fds[PLAN_PROJECTS_MAX];
+	size_t n_projects;
+	char *hint_below_git; /* the project lies below this git root, or NULL */
+	char *cwd;            /* in the guest */
+	/* words behind "--", or NULL */
+	const char *const *words;
+	size_t n_words;
+	bool has_words;
+	/* from flags */
+	enum vmm_accel accel_asked;
+	uint32_t memory_mib, vcpus, ready_s; /* ready 0: by accelerator */
+	uint64_t disk_bytes, tmp_bytes;
+	const char *exclude[2 * CONFIG_LIST_MAX];
+	size_t n_exclude;
+	enum config_apply apply;
+	bool apply_given, allow_home, debug, timings, keep, root_user, json, quiet;
+	enum plan_pull pull;
+	const char *image_name, *log_file, *trace_file, *exec;
+	/* worked out by plan_host() */
+	struct vmm_kvm_report kvm;
+	enum vmm_accel accel;
+	bool accel_ok;
+	struct err accel_err;
+};
+
+extern const struct cli_opt plan_opts[];
+extern const size_t plan_n_opts;
+
+/*
+ * plan_parse() - read configuration and command line of `run` and `info`.
+ * @argv:	borrowed as long as @p lives
+ * Return: 0, or -errno with @err; *out_exit is the exit code for it.
+ */
+int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err *err) MUST_CHECK;
+void plan_fini(struct plan *p);
+
+/* Probe the accelerator. Return: 0 or -errno with @err when no machine could run. */
+int plan_host(struct plan *p, struct err *err) MUST_CHECK;
+
+uint32_t plan_ready_ms(const struct plan *p);
+
+/* Scan the projects without a sandbox (for `info`); the report's JSON is malloc'd. */
+int plan_scan(struct plan *p, char **out_report, struct err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/vis.h"
+#include "cage/cage.h"
+#include "term/screen.h"
+
+enum { SHOWN_MAX = 5 };
+
+/* The scan's report; NULL when there is none or it is not one. */
+static json_t *load_scan(const char *text)
+{
+	json_t *j = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+
+	if (j && !json_is_object(j)) {
+		json_decref(j);
+		return NULL;
+	}
+	return j;
+}
+
+static json_int_t count_of(const json_t *scan, const char *key)
+{
+	json_int_t v = json_integer_value(json_object_get(json_object_get(scan, "counts"), key));
+
+	return v < 0 ? 0 : v;
+}
+
+static const json_t *list_of(const json_t *scan, const char *name)
+{
+	return json_object_get(json_object_get(scan, "lists"), name);
+}
+
+static json_int_t total_of(const json_t *list)
+{
+	json_int_t v = json_integer_value(json_object_get(list, "total"));
+
+	return v < 0 ? 0 : v;
+}
+
+/* "N files, M hidden" */
+static int put_counts(struct buf *b, const json_t *scan)
+{
+	char n[TERM_FMT_BYTES];
+	json_int_t hidden = total_of(list_of(scan, "hidden"));
+	int r = buf_printf(b, "%s files", term_fmt_count(n, (uint64_t)count_of(scan, "files")));
+
+	if (r == 0 && hidden)
+		r = buf_printf(b, ", %s hidden", term_fmt_count(n, (uint64_t)hidden));
+	return r;
+}
+
+static const char *project_names(const struct plan *p, char *dst, size_t cap)
+{
+	char one[256];
+	size_t n = 0;
+
+	dst[0] = '\0';
+	for (size_t i = 0; i < p->n_projects && n < cap; i++)
+		n += (size_t)snprintf(dst + n, cap - n, "%s%s", i ? ", " : "",
+		                      vis_str(one, sizeof(one), span_str(p->projects[i].name)));
+	return dst;
+}
+
+int report_banner(struct buf *b, const struct plan *p, const char *scan_json)
+{
+	json_t *scan = load_scan(scan_json);
+	char names[1024];
+	int r = buf_printf(b, "cloche: %s on %s", p->agent, project_names(p, names, sizeof(names)));
+
+	if (r == 0 && scan) {
+		r = buf_printf(b, " (");
+		if (r == 0)
+			r = put_counts(b, scan);
+		if (r == 0)
+			r = buf_printf(b, ")");
+	}
+	if (r == 0)
+		r = buf_printf(b, " in a microVM%s\n        network offline   keys: none\n",
+		               p->accel == VMM_ACCEL_KVM ? ", KVM" : "");
+	if (r == 0 && p->accel == VMM_ACCEL_TCG)
+		r = buf_printf(
+			b,
+			"cloche: EMULATED%s%s%s. Isolation is weaker and everything is slower.\n",
+			p->kvm.reason[0] ? " (" : " (",
+			p->kvm.reason[0] ? p->kvm.reason : "--accel tcg", ")");
+	if (r == 0 && p->root_user)
+		r = buf_printf(b, "cloche: the command runs as root in the guest (--user root)\n");
+	if (r == 0 && p->hint_below_git) {
+		char seen[512];
+		r = buf_printf(b,
+		               "hint: this folder lies in the git repository %s; its history is "
+		               "not in the sandbox\n",
+		               vis_str(seen, sizeof(seen), span_str(p->hint_below_git)));
+	}
+	const json_t *items = json_object_get(list_of(scan, "hidden"), "items");
+	for (size_t i = 0, shown = 0; r == 0 && i < json_array_size(items) && shown < SHOWN_MAX;
+	     i++) {
+		const json_t *it = json_array_get(items, i);
+		char seen[512];
+		if (!json_is_true(json_object_get(it, "tracked")))
+			continue;
+		const char *path = json_string_value(json_object_get(it, "path"));
+		r = buf_printf(
+			b,
+			"cloche: %s is hidden but tracked by git: its content is in the history\n",
+			vis_str(seen, sizeof(seen), span_str(path ? path : "?")));
+		shown++;
+	}
+	json_decref(scan);
+	return r;
+}
+
+/* Up to SHOWN_MAX paths of a list of the report, and how many more there are. */
+static int put_list(struct buf *b, const json_t *scan, const char *key, const char *what)
+{
+	const json_t *list = list_of(scan, key), *items = json_object_get(list, "items");
+	json_int_t total = total_of(list);
+	char n[TERM_FMT_BYTES], seen[512];
+	size_t i;
+
+	if (total == 0)
+		return 0;
+	int r = buf_printf(b, "  %-9s %s %s:", "", term_fmt_count(n, (uint64_t)total), what);
+	for (i = 0; r == 0 && i < json_array_size(items) && i < SHOWN_MAX; i++) {
+		const json_t *it = json_array_get(items, i);
+		const char *path = json_string_value(json_object_get(it, "path"));
+		const char *text = json_string_value(json_object_get(it, "text"));
+		/* the texts were made visible by the scan; once more does not hurt plain ones */
+		r = buf_printf(b, " %s%s", path ? vis_str(seen, sizeof(seen), span_str(path)) : "",
+		               json_is_true(json_object_get(it, "tracked")) ? " (tracked!)" : "");
+		if (r == 0 && text)
+			r = buf_printf(b, " (%s)", vis_str(seen, sizeof(seen), span_str(text)));
+	}
+	if (r == 0 && total > (json_int_t)i)
+		r = buf_printf(b, " and %lld more", (long long)(total - (json_int_t)i));
+	return r == 0 ? buf_printf(b, "\n") : r;
+}
+
+static const struct {
+	const char *key, *what;
+} lists[] = {
+	{ "hidden", "hidden" },
+	{ "excluded", "excluded" },
+	{ "special", "fifos, sockets or devices left out" },
+	{ "unreadable", "unreadable" },
+	{ "links_dropped", "links that leave the project, left out" },
+	{ "links_relative", "links made relative" },
+	{ "links_dangling", "links to hidden files" },
+	{ "limits", "too deep or too long, left out" },
+	{ "changed", "changed during the scan, left out" },
+	{ "odd_names", "odd names" },
+	{ "negations", "negations without effect (security patterns always hide)" },
+	{ "ignore_files", "ignore files not honoured" },
+	{ "git_hidden", "git hooks and the like, hidden" },
+	{ "config_keys", "git configurations with keys that are not carried" },
+	{ "credentials", "credentials taken out of git URLs" },
+	{ "alternates", "git objects elsewhere: not in the sandbox" },
+	{ "gitfiles", "git submodules" },
+	{ "gitfiles_outside", "git will not work: .git points out of the project" },
+	{ "git_links", ".git is a symlink" },
+	{ "config_bad", "git configurations that could not be read, left out" },
+	{ "index_bad", "git indexes that could not be read" },
+	{ "index_split", "split git indexes" },
+};
+
+static void isolation(const struct plan *p, char *dst, size_t cap)
+{
+	struct cage_probe c;
+	char layers[160] = "unknown";
+
+	if (cage_probe(&c) == 0)
+		(void)cage_layers_str(layers, sizeof(layers), c.layers);
+	if (p->accel_ok)
+		(void)snprintf(dst, cap, "microVM (QEMU, %s)   cage: %s",
+		               p->accel == VMM_ACCEL_KVM ? "KVM" : "EMULATED", layers);
+	else
+		(void)snprintf(dst, cap, "none: %s   cage: %s", p->accel_err.text, layers);
+}
+
+int report_info(struct buf *b, const struct plan *p, const char *scan_json,
+                const struct image_info *img)
+{
+	json_t *scan = load_scan(scan_json);
+	char text[1024], hex[HASH_HEX_BYTES], s1[TERM_FMT_BYTES], s2[TERM_FMT_BYTES];
+	int r;
+
+	isolation(p, text, sizeof(text));
+	r = buf_printf(b, "agent       %s   profile built in\nisolation   %s\n", p->agent, text);
+	if (r == 0 && !p->accel_ok)
+		r = buf_printf(b, "hint: %s\n", p->accel_err.hint);
+	if (r == 0 && img) {
+		hash_hex(hex, &img->digest);
+		r = buf_printf(b, "image       %s@blake2b:%.16s…   kernel %s, built %s ago\n",
+		               img->id, hex, img->kernel_release,
+		               term_fmt_age(s1, (uint64_t)MAX((int64_t)0,
+		                                              (int64_t)time(NULL) - img->built_s)));
+	} else if (r == 0) {
+		r = buf_printf(
+			b, "image       %s is not built: run builds it, or cloche image build %s\n",
+			p->image_name, p->image_name);
+	}
+	for (size_t i = 0; r == 0 && i < p->n_projects; i++) {
+		char path[1024], name[512];
+		r = buf_printf(b, "project     %s → /work/%s%s\n",
+		               vis_str(path, sizeof(path), span_str(p->projects[i].path)),
+		               vis_str(name, sizeof(name), span_str(p->projects[i].name)),
+		               i ? "" : "   snapshot, copy-on-write");
+	}
+	if (r == 0 && scan) {
+		r = buf_printf(b, "            ");
+		if (r == 0)
+			r = put_counts(b, scan);
+		if (r == 0)
+			r = buf_printf(b, ", %s\n",
+			               term_fmt_size(s1, (uint64_t)count_of(scan, "bytes")));
+	}
+	for (size_t i = 0; r == 0 && scan && i < ARRAY_LEN(lists); i++)
+		r = put_list(b, scan, lists[i].key, lists[i].what);
+	if (r == 0)
+		r = buf_printf(b, "resources   %u vCPU, %s memory, disk %s, /tmp %s\n",
+		               (unsigned)p->vcpus, term_fmt_size(s1, (uint64_t)p->memory_mib << 20),
+		               term_fmt_size(s2, p->disk_bytes),
+		               term_fmt_size((char[TERM_FMT_BYTES]){ 0 }, p->tmp_bytes));
+	if (r == 0)
+		r = buf_printf(b,
+		               "network     offline (no network device)\nkeys        none\n"
+		               "user        %s\nreview      --apply=%s\n",
+		               p->root_user ? "root in the guest (--user root)"
+		                            : "agent (uid 1000), no capabilities, no_new_privs",
+		               config_apply_name(p->apply));
+	json_decref(scan);
+	return r;
+}
+
+int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
+                     const struct image_info *img)
+{
+	json_t *scan = load_scan(scan_json), *projects = json_array(), *image = json_null();
+	char text[1024];
+
+	isolation(p, text, sizeof(text));
+	for (size_t i = 0; i < p->n_projects; i++) {
+		AUTO_FREE char *path = vis_dup(span_str(p->projects[i].path));
+		AUTO_FREE char *name = vis_dup(span_str(p->projects[i].name));
+		(void)json_array_append_new(projects,
+		                            json_pack("{ss ss}", "path", path, "name", name));
+	}
+	if (img) {
+		char hex[HASH_HEX_BYTES];
+		hash_hex(hex, &img->digest);
+		image = json_pack("{ss ss ss ss sI}", "id", img->id, "digest", hex, "kernel",
+		                  img->kernel_release, "suite", img->suite, "built_s",
+		                  (json_int_t)img->built_s);
+	}
+	json_t *top =
+		json_pack("{si ss ss sb ss so so s{si sI sI sI} ss s[] ss ss}", "schema", 1,
+	                  "agent", p->agent, "isolation", text, "can_run", p->accel_ok,
+	                  "accelerator", p->accel_ok ? vmm_accel_name(p->accel) : "none", "image",
+	                  image, "projects", projects, "resources", "vcpus", (int)p->vcpus,
+	                  "memory", (json_int_t)((uint64_t)p->memory_mib << 20), "disk",
+	                  (json_int_t)p->disk_bytes, "tmp", (json_int_t)p->tmp_bytes, "network",
+	                  "offline", "credentials", "user", p->root_user ? "root" : "agent",
+	                  "apply", config_apply_name(p->apply));
+	if (top)
+		(void)json_object_set_new(top, "workspace_mode", json_string("snapshot"));
+	if (top && scan)
+		(void)json_object_set_new(top, "scan", scan);
+	else
+		json_decref(scan);
+	if (top && !p->accel_ok)
+		(void)json_object_set_new(top, "reason", json_string(p->accel_err.text));
+	AUTO_FREE char *s = top ? json_dumps(top, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+	json_decref(top);
+	return s ? buf_printf(b, "%s\n", s) : -ENOMEM;
+}
+
+/* ---- timings ------------------------------------------------------------ */
+
+static const char *const phase_names[CTL_PHASES] = {
+	[CTL_PHASE_SPAWNED] = "processes started", [CTL_PHASE_SCANNED] = "project scanned",
+	[CTL_PHASE_BOOTED] = "guest ready",        [CTL_PHASE_MOUNTED] = "disks mounted",
+	[CTL_PHASE_STARTED] = "command started",   [CTL_PHASE_OUTPUT] = "first byte of output",
+	[CTL_PHASE_EXITED] = "command exited",     [CTL_PHASE_INDEXED] = "change index taken out",
+	[CTL_PHASE_STAGED] = "change set on disk", [CTL_PHASE_OFF] = "machine off",
+};
+
+static double ms(uint64_t ns)
+{
+	return (double)ns / 1e6;
+}
+
+void report_timings(const struct session_opts *so, const struct session_result *r)
+{
+	uint64_t before = so->t0_ns;
+
+	(void)fprintf(stderr, "%-24s %10s %10s\n", "PHASE", "AT ms", "TOOK ms");
+	/* in the order in which they were reached, which differs from run to run */
+	for (;;) {
+		unsigned best = 0;
+		for (unsigned i = 1; i < CTL_PHASES; i++) {
+			if (r->phase_ns[i] > before &&
+			    (!best || r->phase_ns[i] < r->phase_ns[best]))
+				best = i;
+		}
+		if (!best)
+			break;
+		(void)fprintf(stderr, "%-24s %10.1f %10.1f\n", phase_names[best],
+		              ms(r->phase_ns[best] - so->t0_ns), ms(r->phase_ns[best] - before));
+		before = r->phase_ns[best];
+	}
+	(void)fprintf(stderr, "%-24s %10s %10.1f\n%-24s %10s %10.1f\n", "  guest: kernel to PID 1",
+	              "", ms(r->guest_kernel_ns), "  guest: PID 1 to ready", "",
+	              ms(r->guest_init_ns));
+}
+
+void report_trace(const char *file, const struct session_opts *so, const struct session_result *r)
+{
+	json_t *spans = json_array();
+
+	for (unsigned i = 1; i < CTL_PHASES; i++) {
+		if (r->phase_ns[i])
+			(void)json_array_append_new(
+				spans, json_pack("{ss sI}", "reached", phase_names[i], "ns",
+			                         (json_int_t)(r->phase_ns[i] - so->t0_ns)));
+	}
+	json_t *top = json_pack("{si ss so sI sI}", "schema", 1, "sandbox", so->spec.id, "spans",
+	                        spans, "guest_kernel_ns", (json_int_t)r->guest_kernel_ns,
+	                        "guest_init_ns", (json_int_t)r->guest_init_ns);
+	AUTO_FREE char *s = json_dumps(top, JSON_INDENT(2));
+	json_decref(top);
+	AUTO_CLOSE int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || !s || fd_write_all(fd, s, strlen(s)) < 0 || fd_write_all(fd, "\n", 1) < 0)
+		(void)fprintf(stderr, "cloche: cannot write the trace '%s'\n", file);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `cloche run`: one command in a fresh sandbox, then the way back.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/vis.h"
+#include "cli/cli.h"
+#include "cli/plan.h"
+#include "cli/report.h"
+#include "cli/run.h"
+#include "cli/session.h"
+#include "cli/sets.h"
+#include "review/changeset.h"
+#include "term/progress.h"
+#include "term/screen.h"
+#include "term/tty.h"
+
+enum { ENV_MAX = 64, LOGS_KEPT = 30 };
+
+struct run {
+	struct plan p;
+	struct image img;
+	int scan_report_fd;
+	bool quiet;
+	uint64_t t0_ns;
+};
+
+uint64_t run_monotonic_ns(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts); /* cannot fail for this clock */
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- image -------------------------------------------------------------- */
+
+static bool on_image_progress(void *arg, const struct image_progress *ip)
+{
+	char size[TERM_FMT_BYTES];
+
+	term_progress_phase(arg, "building the image: %s", ip->text);
+	if (ip->bytes)
+		term_progress_detail(arg, "%s", term_fmt_size(size, ip->bytes));
+	return true;
+}
+
+int run_get_image(const struct plan *p, struct image *img, bool quiet, struct err *err)
+{
+	struct image_opts io = { .name = p->image_name,
+		                 .suite = p->config.image_suite,
+		                 .mirror = p->config.image_mirror };
+	struct term_progress pr;
+
+	if (p->pull != PLAN_PULL_ALWAYS) {
+		int r = image_open(&io, img, err);
+		if (r != -ENOENT)
+			return r;
+		if (p->pull == PLAN_PULL_NEVER) {
+			err_set(err, -ENOENT,
+			        "image '%s' is not built, and --pull never forbids it", io.name);
+			return err_hint(err, "cloche image build %s", io.name);
+		}
+	}
+	term_progress_init(&pr, quiet ? -1 : 2, NULL, NULL);
+	int r = image_build(&io, p->pull == PLAN_PULL_ALWAYS, on_image_progress, &pr, NULL, err);
+	term_progress_end(&pr);
+	return r < 0 ? r : image_open(&io, img, err);
+}
+
+/* ---- banner ------------------------------------------------------------- */
+
+static void banner(void *arg)
+{
+	struct run *run = arg;
+	AUTO_FREE char *text = NULL;
+	struct buf b = { 0 };
+
+	if (run->quiet)
+		return;
+	if (lseek(run->scan_report_fd, 0, SEEK_SET) == 0)
+		(void)!fd_read_file(run->scan_report_fd, REPORT_BYTES_MAX, &text,
+		                    NULL); /* shown without */
+	if (report_banner(&b, &run->p, text) == 0)
+		(void)!write(2, b.p, b.len); /* a closed stderr shows nothing */
+	buf_fini(&b);
+}
+
+/* ---- environment -------------------------------------------------------- */
+
+struct env {
+	char *v[ENV_MAX];
+	size_t n;
+};
+
+static void put_env(struct env *e, char *s)
+{
+	ASSERT(e->n < ENV_MAX);
+	e->v[e->n++] = s;
+}
+
+/* The host's time zone by name, from TZ or from where /etc/localtime points. */
+static char *host_tz(void)
+{
+	char link[512];
+	const char *tz = getenv("TZ");
+
+	if (tz && tz[0] && tz[0] != '/' && tz[0] != ':' && strlen(tz) < 64)
+		return xstrdup(tz);
+	ssize_t n = readlink("/etc/localtime", link, sizeof(link) - 1);
+	if (n <= 0)
+		return NULL;
+	link[n] = '\0';
+	char *z = strstr(link, "zoneinfo/");
+	return z ? xstrdup(z + 9) : NULL;
+}
+
+static void make_env(struct env *e, const struct plan *p, const char *id)
+{
+	static const char *const pass[] = { "TERM",    "COLORTERM", "NO_COLOR",    "LANG",
+		                            "LC_ALL",  "LC_CTYPE",  "LC_MESSAGES", "LC_COLLATE",
+		                            "LC_TIME", "LC_NUMERIC" };
+	for (size_t i = 0; i < ARRAY_LEN(pass); i++) {
+		const char *v = getenv(pass[i]);
+		if (v && strlen(v) < 256 && !strpbrk(v, "\n\r"))
+			put_env(e, xasprintf("%s=%s", pass[i], v));
+	}
+	if (!getenv("TERM"))
+		put_env(e, xstrdup("TERM=dumb"));
+	if (!getenv("LANG") && !getenv("LC_ALL"))
+		put_env(e, xstrdup("LANG=C.UTF-8"));
+	AUTO_FREE char *tz = host_tz();
+	if (tz)
+		put_env(e, xasprintf("TZ=%s", tz));
+	put_env(e, xstrdup("GIT_TERMINAL_PROMPT=0"));
+	put_env(e, xasprintf("CLOCHE_AGENT_NAME=%s", p->agent));
+	put_env(e, xasprintf("CLOCHE_WORKSPACE=/work/%s", p->projects[0].name));
+	put_env(e, xasprintf("CLOCHE_SESSION_ID=%s", id));
+	put_env(e, xstrdup("CLOCHE_HOME=/home/agent"));
+}
+
+/* ---- log ---------------------------------------------------------------- */
+
+static int open_log(const struct plan *p, const char *id, char **out_path, int *out_fd,
+                    struct err *err)
+{
+	AUTO_FREE char *path =
+		p->log_file ? xstrdup(p->log_file) : xasprintf("%s/%s.log", p->dirs.logs, id);
+
+	if (!p->log_file)
+		state_prune_logs(&p->dirs, LOGS_KEPT);
+	int fd = open(path,
+	              O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+	              0600);
+	struct stat st;
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		int r = err_errno(err, "cannot write the log '%s'", path);
+		auto_close_(&fd);
+		return r;
+	}
+	if (!S_ISREG(st.st_mode) && p->log_file && !S_ISCHR(st.st_mode)) {
+		(void)close(fd); /* nothing was written */
+		return err_set(err, -EINVAL, "the log '%s' is not a regular file", path);
+	}
+	if (S_ISREG(st.st_mode))
+		(void)fchmod(fd, 0600); /* of an older file; ours in any case */
+	*out_path = realpath(path, NULL);
+	if (!*out_path)
+		*out_path = take_ptr(&path);
+	*out_fd = fd;
+	return 0;
+}
+
+/* ---- end ---------------------------------------------------------------- */
+
+/* Why a command died, where that helps. */
+static void diagnose(const struct session_result *r, const struct plan *p)
+{
+	int sig = r->signal ? r->signal : r->exit_status > 128 ? r->exit_status - 128 : 0;
+
+	if (r->oom)
+		(void)fprintf(
+			stderr,
+			"cloche: the guest ran out of memory (%u MiB)\nhint: try --memory %ug\n",
+			(unsigned)p->memory_mib, (unsigned)(p->memory_mib / 512));
+	else if (sig == SIGKILL)
+		(void)fprintf(stderr,
+		              "cloche: %s was killed, perhaps for want of memory\nhint: try "
+		              "--memory %ug\n",
+		              p->agent, (unsigned)(p->memory_mib / 512));
+	else if (sig == SIGSEGV || sig == SIGABRT)
+		(void)fprintf(stderr, "cloche: %s crashed (%s)\n", p->agent,
+		              sig == SIGSEGV ? "segmentation fault" : "abort");
+}
+
+int run_session(const struct plan *p, const struct session_opts *so, struct session_result *res)
+{
+	int r = session_run(so, res);
+
+	if (r < 0) {
+		(void)cli_fail(&res->err);
+		if (res->recoverable)
+			(void)fprintf(stderr,
+			              "hint: the sandbox's disk is kept: cloche recover %s\n",
+			              so->spec.id);
+		(void)fprintf(stderr, "log: %s\n", so->spec.log_path);
+	}
+	if (p->timings)
+		report_timings(so, res);
+	if (p->trace_file)
+		report_trace(p->trace_file, so, res);
+	return r;
+}
+
+int run_after(const struct plan *p, const struct session_opts *so, const struct session_result *res)
+{
+	char took[TERM_FMT_BYTES];
+	int status = res->exit_status >= 0 ? res->exit_status : CLI_EXIT_REFUSED;
+	bool tty = term_is_tty(0) && term_is_tty(2);
+
+	if (res->detached) {
+		(void)fprintf(stderr,
+		              "cloche: the sandbox finishes in the background: cloche changes\n");
+		return status;
+	}
+	diagnose(res, p);
+	if (!p->quiet && res->exit_status >= 0 && tty)
+		(void)fprintf(stderr, "%s exited %d after %s\n", p->agent, res->exit_status,
+		              term_fmt_duration(took, run_monotonic_ns() - so->t0_ns));
+	if (res->err.code)
+		return res->exit_status >= 0 && res->staged ? status : CLI_EXIT_REFUSED;
+	if (res->set_id[0]) {
+		struct sets_end e = {
+			.id = res->set_id, .apply = p->apply, .tty = tty, .quiet = p->quiet
+		};
+		int r = sets_end_of_run(p, &e);
+		if (r == CLI_EXIT_REFUSED && status == 0)
+			return r; /* an error after the command must not look like success */
+	} else if (!p->quiet && tty) {
+		(void)fprintf(stderr, "no changes\n");
+	}
+	return status;
+}
+
+static int refuse_no_sandbox(struct plan *p, struct err *err)
+{
+	AUTO_CLOSE int fd = -1;
+	int r = state_dirs_init(&p->dirs, true, err);
+
+	if (r == 0)
+		(void)state_sweep(&p->dirs); /* left-overs are no reason not to run */
+	return r;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	static struct run run;
+	struct plan *p = &run.p;
+	struct err e = { 0 };
+	struct env env = { 0 };
+	int exit_code = CLI_EXIT_REFUSED, log_fd = -1;
+	AUTO_FREE char *log_path = NULL;
+	char id[CHANGESET_ID_MAX + 1];
+
+	run.t0_ns = run_monotonic_ns();
+	run.img = (struct image)IMAGE_INIT;
+	run.scan_report_fd = -1;
+	if (plan_parse(p, argc, argv, &exit_code, &e) < 0) {
+		(void)cli_fail(&e);
+		goto out;
+	}
+	exit_code = CLI_EXIT_REFUSED;
+	run.quiet = p->quiet;
+	state_dirs_fini(&p->dirs);
+	if (refuse_no_sandbox(p, &e) < 0 || plan_host(p, &e) < 0 ||
+	    run_get_image(p, &run.img, p->quiet, &e) < 0)
+		goto fail;
+	changeset_make_id(id, p->projects[0].path);
+	if (open_log(p, id, &log_path, &log_fd, &e) < 0)
+		goto fail;
+	run.scan_report_fd = fd_memfd("scan-report");
+	if (run.scan_report_fd < 0) {
+		err_code(&e, run.scan_report_fd, "cannot create a temporary file");
+		goto fail;
+	}
+	make_env(&env, p, id);
+	/* no words: the agent's own command, here a login shell */
+	const char *exec_argv[2] = { p->exec ? p->exec : "/bin/bash", NULL };
+	const char **all = xcalloc(p->n_words + 2, sizeof(*all));
+	size_t n = 0;
+	if (p->exec || !p->has_words)
+		all[n++] = exec_argv[0];
+	for (size_t i = 0; i < p->n_words; i++)
+		all[n++] = p->words[i];
+	struct session_opts so = {
+		.spec = {
+			.id = id,
+			.agent = p->agent,
+			.hostname = "cloche",
+			.log_path = log_path,
+			.projects = p->projects,
+			.project_fds = p->project_fds,
+			.n_projects = p->n_projects,
+			.kernel = run.img.kernel_path,
+			.initrd = run.img.initrd_path,
+			.rootfs = run.img.rootfs_path,
+			.image = run.img.info.id,
+			.memory_mib = p->memory_mib,
+			.vcpus = p->vcpus,
+			.ready_ms = plan_ready_ms(p),
+			.disk_bytes = p->disk_bytes,
+			.tmp_bytes = p->tmp_bytes,
+			.accel = p->accel,
+			.exclude = p->exclude,
+			.n_exclude = p->n_exclude,
+			.heavy = p->config.exclude_heavy,
+			.sudo = p->root_user,
+			.debug = p->debug,
+			.keep = p->keep || getenv("CLOCHE_KEEP_SANDBOX"),
+			.log_fd = log_fd,
+			.scan_report_fd = run.scan_report_fd,
+		},
+		.argv = all,
+		.n_argv = n,
+		.env = (const char *const *)env.v,
+		.n_env = env.n,
+		.cwd = p->cwd,
+		.root = p->root_user,
+		.quiet = p->quiet,
+		.timings = p->timings,
+		.banner = banner,
+		.arg = &run,
+		.t0_ns = run.t0_ns,
+	};
+	struct session_result res;
+	(void)run_session(p, &so, &res);
+	exit_code = run_after(p, &so, &res);
+	free(all);
+	goto out;
+fail:
+	exit_code = cli_fail(&e);
+out:
+	for (size_t i = 0; i < env.n; i++)
+		free(env.v[i]);
+	auto_close_(&log_fd);
+	auto_close_(&run.scan_report_fd);
+	image_close(&run.img);
+	plan_fini(p);
+	return exit_code;
+}
