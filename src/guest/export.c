@@ -213,11 +213,11 @@ int export_start(struct guest *g, const struct msg *m, struct err *err)
 		.out = -1,
 		.status = -1,
 	};
-	file_close(g);
 	g->state = MSG_STATE_FROZEN;
 	/* all but this process; none can escape by forking (kill(2), all at once) */
 	(void)kill(-1, SIGKILL);
 	loop_timer_set(g->loop, &x->timer, GUEST_KILL_MS, on_stuck, g);
+	guest_reap(g); /* perhaps there was nobody */
 	return 1;
 }
 

@@ -98,6 +98,8 @@ struct guest {
 void guest_send(struct guest *g, const struct msg *m);
 void guest_done(struct guest *g, uint32_t seq, int code, const struct err *err);
 void guest_log(struct guest *g, enum log_level level, const char *fmt, ...) PRINTF_FMT(3, 4);
+/* Take the status of every child that has ended. */
+void guest_reap(struct guest *g);
 uint64_t guest_now_ns(void);
 void guest_sleep_ms(unsigned ms);
 

@@ -256,6 +256,8 @@ static int on_control(void *arg, struct span bytes)
 	if (!rule || rule->from_guest)
 		return -EPROTO;
 	uint32_t seq = incoming.seq;
+	if (rule->type != MSG_FILE)
+		file_close(g); /* a program that is open for writing cannot be run */
 	if (!(rule->states & g->state)) {
 		r = err_set(&err, -EPROTO, "%s is not allowed in state %u", rule->name, g->state);
 		guest_done(g, seq, r, &err);
@@ -365,9 +367,8 @@ static bool sync_reaped(struct guest *g, pid_t pid, int status)
 	return false;
 }
 
-static void on_signal(void *arg, int signo UNUSED)
+void guest_reap(struct guest *g)
 {
-	struct guest *g = arg;
 	int status;
 
 	for (;;) {
@@ -380,6 +381,11 @@ static void on_signal(void *arg, int signo UNUSED)
 		if (!session_reaped(g, pid, status) && !export_reaped(g, pid, status))
 			(void)sync_reaped(g, pid, status);
 	}
+}
+
+static void on_signal(void *arg, int signo UNUSED)
+{
+	guest_reap(arg);
 }
 
 /* "...;Out of memory: Killed process 123 (name) total-vm:..." of the kernel itself */

@@ -8,10 +8,12 @@
  * daemon left behind): what the command itself wrote is in the pipe when it has
  * exited, so after that much has been read, silence or a short while ends it.
  *
- * On a terminal the session's leader is a process of ours and the command its
- * child: when a leader dies the kernel hangs the terminal up and throws away
- * what nobody has read yet. So the leader reports the command's status, and
- * dies when everything has been read.
+ * On a terminal the session's leader is a process of ours: when a leader dies
+ * the kernel hangs the terminal up and throws away what nobody has read yet. So
+ * it lives until everything has been read. The command is not its child but
+ * ours, by way of a parent that exits at once: as in any login its process group
+ * then has no parent within the session, and a stop character that nobody could
+ * undo has no effect on it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +33,7 @@
 #include "base/mem.h"
 #include "guest/guest.h"
 
-enum { READ_BYTES = 64 * 1024, PTY_TAIL = 128 * 1024, READS_A_TURN = 16, FD_LEADER_MIN = 16 };
+enum { READ_BYTES = 64 * 1024, PTY_TAIL = 128 * 1024, READS_A_TURN = 16 };
 
 /* One way out of the command. */
 struct outlet {
@@ -49,16 +51,17 @@ struct session {
 	uint16_t channel;
 	uint32_t seq;
 	bool pty;
-	bool running; /* MSG_DONE was sent: MSG_EXITED follows */
-	pid_t pid;    /* the command, or the leader of its terminal */
-	bool reaped;
+	bool running;  /* MSG_DONE was sent: MSG_EXITED follows */
+	pid_t command; /* 0: not known yet */
+	pid_t leader;  /* pty: of its session; 0 once it is gone */
 	bool exited;
 	int status;
 	uint64_t exit_ns;
 	int report; /* why it did not start; its end: it runs */
 	struct loop_fd report_src;
-	int leader; /* pty: the status of the command */
-	struct loop_fd leader_src;
+	int name; /* pty: the command's own process number, said by itself */
+	struct loop_fd name_src;
+	int slave;            /* pty: held open, so that the output ends with the command */
 	struct outlet out[2]; /* standard output or the terminal; standard error */
 	int in;               /* pty: a duplicate of the terminal's end */
 	struct loop_fd in_src;
@@ -114,8 +117,9 @@ static void session_free(struct session *s)
 	}
 	loop_fd_del(g->loop, &s->report_src);
 	auto_close_(&s->report);
-	loop_fd_del(g->loop, &s->leader_src);
-	auto_close_(&s->leader);
+	loop_fd_del(g->loop, &s->name_src);
+	auto_close_(&s->name);
+	auto_close_(&s->slave);
 	loop_timer_del(g->loop, &s->timer);
 	if (s->cgroup >= 0) {
 		(void)close(s->cgroup);
@@ -140,8 +144,8 @@ static void session_finish(struct session *s)
 		if (s->out[i].fd >= 0)
 			close_out(&s->out[i]);
 	}
-	if (s->pty && !s->reaped)
-		(void)kill(s->pid, SIGKILL); /* the leader: hangs up on whoever is left */
+	if (s->leader)
+		(void)kill(s->leader, SIGKILL); /* hangs up on whoever is left */
 	mux_close(g->mux, s->channel);
 	guest_send(g, &m);
 	session_free(s);
@@ -241,6 +245,8 @@ static void session_exited(struct session *s, int status)
 	s->status = status;
 	s->exit_ns = guest_now_ns();
 	close_in(s);
+	auto_close_(&s->slave);
+	s->slave = -1;
 	for (size_t i = 0; i < ARRAY_LEN(s->out); i++) {
 		struct outlet *o = &s->out[i];
 		int n = 0;
@@ -257,34 +263,47 @@ static void session_exited(struct session *s, int status)
 		session_finish(s);
 }
 
+/* The command on a terminal says its number before it does anything else. */
+static void learn_name(struct session *s)
+{
+	pid_t pid = 0;
+	ssize_t n = read(s->name, &pid, sizeof(pid));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	loop_fd_del(s->g->loop, &s->name_src);
+	auto_close_(&s->name);
+	s->name = -1;
+	if (n == (ssize_t)sizeof(pid))
+		s->command = pid;
+	else
+		session_exited(s, SIGKILL); /* as if: it never came to be */
+}
+
+static void on_name(void *arg, uint32_t events UNUSED)
+{
+	learn_name(arg);
+}
+
 bool session_reaped(struct guest *g, pid_t pid, int status)
 {
 	for (unsigned ch = 1; ch < FRAME_CHANNELS_MAX; ch++) {
 		struct session *s = g->sessions[ch];
-		if (!s || s->pid != pid || s->reaped)
+		if (s && s->name >= 0)
+			learn_name(s);
+		s = g->sessions[ch];
+		if (!s)
 			continue;
-		s->reaped = true;
-		/* a terminal's leader reports first, unless it was killed */
-		if (!s->pty || s->leader < 0)
+		if (s->leader == pid) {
+			s->leader = 0;
+			return true;
+		}
+		if (s->command == pid && !s->exited) {
 			session_exited(s, status);
-		return true;
+			return true;
+		}
 	}
 	return false;
-}
-
-/* The leader of a terminal says how the command ended. */
-static void on_leader(void *arg, uint32_t events UNUSED)
-{
-	struct session *s = arg;
-	int status;
-	ssize_t n = read(s->leader, &status, sizeof(status));
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	loop_fd_del(s->g->loop, &s->leader_src);
-	auto_close_(&s->leader);
-	s->leader = -1;
-	session_exited(s, n == (ssize_t)sizeof(status) ? status : SIGKILL);
 }
 
 /* Closed without a word: the program runs. */
@@ -305,8 +324,8 @@ static void on_report(void *arg, uint32_t events UNUSED)
 		f.what[sizeof(f.what) - 1] = '\0';
 		int r = err_code(&err, f.code, "%s", f.what);
 		guest_done(g, s->seq, r, &err);
-		if (s->pty && !s->reaped)
-			(void)kill(s->pid, SIGKILL);
+		if (s->leader)
+			(void)kill(s->leader, SIGKILL);
 		mux_close(g->mux, s->channel);
 		session_free(s);
 		return;
@@ -454,7 +473,7 @@ int session_signal(struct guest *g, const struct msg *m, struct err *err)
 	pid_t group = 0;
 
 	if (s && !s->exited && !s->pty)
-		group = s->pid;
+		group = s->command;
 	else if (s && !s->exited && s->out[0].fd >= 0)
 		(void)ioctl(s->out[0].fd, TIOCGPGRP, &group);
 	if (group <= 1)
@@ -464,46 +483,50 @@ int session_signal(struct guest *g, const struct msg *m, struct err *err)
 	return 0;
 }
 
-/* The command below a leader of its own, with a terminal. Never returns. */
-static NORETURN void lead(const struct launch *l, int slave, int status_fd)
+static NORETURN void fail_fork(const struct launch *l)
 {
-	static const int ignored[] = {
-		SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU
-	};
-	int status;
+	struct launch_fail f = { .code = -errno, .what = "cannot start a process" };
+
+	(void)!write(l->report, &f, sizeof(f));
+	_exit(126);
+}
+
+/* The command, with the terminal in its hands. */
+static NORETURN void run_on_terminal(const struct launch *l, int slave, int name)
+{
+	pid_t pid = getpid();
+
+	(void)!write(name, &pid, sizeof(pid));
+	(void)setpgid(0, 0);
+	(void)tcsetpgrp(slave, pid); /* SIGTTOU is ignored still */
+	for (int fd = 0; fd < 3; fd++)
+		(void)dup2(slave, fd);
+	launch_child(l);
+}
+
+/* The leader of a terminal's session. */
+static NORETURN void lead(const struct launch *l, int slave, int name)
+{
+	/* not HUP: with the terminal gone the leader's end is what hangs up on the command */
+	static const int ignored[] = { SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU };
 
 	if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0) < 0)
-		_exit(126);
+		fail_fork(l);
 	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
 		(void)signal(ignored[i], SIG_IGN);
-	pid_t pid = fork();
-	if (pid < 0) {
-		struct launch_fail f = { .code = -errno, .what = "cannot start a process" };
-		(void)!write(l->report, &f, sizeof(f));
-		_exit(126);
+	pid_t middle = fork();
+	if (middle < 0)
+		fail_fork(l);
+	if (middle == 0) {
+		pid_t pid = fork();
+		if (pid < 0)
+			fail_fork(l);
+		if (pid == 0)
+			run_on_terminal(l, slave, name);
+		_exit(0);
 	}
-	if (pid == 0) {
-		(void)setpgid(0, 0);
-		(void)tcsetpgrp(slave, getpid());
-		for (int fd = 0; fd < 3; fd++)
-			(void)dup2(slave, fd);
-		launch_child(l);
-	}
-	(void)setpgid(pid, pid);
-	/*
-	 * Keep the way to PID 1 and the terminal, nothing else: a command that
-	 * closes its descriptors must not end the terminal's stream before it exits.
-	 */
-	int to_init = fcntl(status_fd, F_DUPFD, FD_LEADER_MIN);
-	int tty = fcntl(slave, F_DUPFD, FD_LEADER_MIN);
-	(void)dup2(to_init, 0);
-	(void)dup2(tty, 1);
-	(void)syscall(SYS_close_range, 2, ~0u, 0);
-	/* a stopped command has no shell that would wake it up again */
-	while (waitpid(pid, &status, WUNTRACED) < 0 || WIFSTOPPED(status))
-		(void)kill(-pid, SIGCONT);
-	(void)close(1);
-	(void)!write(0, &status, sizeof(status));
+	(void)syscall(SYS_close_range, 0, ~0u, 0);
+	(void)waitpid(middle, NULL, 0);
 	for (;;)
 		(void)pause();
 }
@@ -537,7 +560,7 @@ static int open_ends(struct session *s, const struct msg *m, struct child_fds *c
 	int p[2], r;
 
 	if (s->pty) {
-		r = open_pty(m, &s->out[0].fd, &c->in);
+		r = open_pty(m, &s->out[0].fd, &s->slave);
 		if (r < 0)
 			return r;
 		s->in = fcntl(s->out[0].fd, F_DUPFD_CLOEXEC, 0);
@@ -571,10 +594,10 @@ static void open_cgroup(struct session *s)
 }
 
 static NORETURN void child(const struct session *s, const struct launch *l,
-                           const struct child_fds *c, int status_fd)
+                           const struct child_fds *c, int name)
 {
 	if (s->pty)
-		lead(l, c->in, status_fd);
+		lead(l, s->slave, name);
 	(void)setsid();
 	/* none of them is 0 to 2: those are taken since the start */
 	(void)dup2(c->in, 0);
@@ -586,7 +609,7 @@ static NORETURN void child(const struct session *s, const struct launch *l,
 static int start(struct session *s, const struct msg *m, struct child_fds *c, struct err *err)
 {
 	struct guest *g = s->g;
-	int report[2] = { -1, -1 }, status[2] = { -1, -1 };
+	int report[2] = { -1, -1 }, name[2] = { -1, -1 };
 	AUTO_FREE char *cwd = strndup((const char *)m->exec.cwd.p, m->exec.cwd.len);
 	AUTO_CLOSE int env_fd = -1;
 	int r;
@@ -604,7 +627,7 @@ static int start(struct session *s, const struct msg *m, struct child_fds *c, st
 			return err_code(err, env_fd, "cannot pass the environment");
 	}
 	open_cgroup(s);
-	if (pipe2(report, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0) {
+	if (pipe2(report, O_CLOEXEC) < 0 || pipe2(name, O_CLOEXEC | O_NONBLOCK) < 0) {
 		r = err_errno(err, "cannot make pipes");
 		goto out;
 	}
@@ -628,15 +651,15 @@ static int start(struct session *s, const struct msg *m, struct child_fds *c, st
 		goto out;
 	}
 	if (pid == 0)
-		child(s, &l, c, status[1]);
-	s->pid = pid;
+		child(s, &l, c, name[1]);
+	*(s->pty ? &s->leader : &s->command) = pid;
 	s->report = report[0];
 	report[0] = -1;
 	r = loop_fd_add(g->loop, &s->report_src, s->report, EPOLLIN, on_report, s);
 	if (r == 0 && s->pty) {
-		s->leader = status[0];
-		status[0] = -1;
-		r = loop_fd_add(g->loop, &s->leader_src, s->leader, EPOLLIN, on_leader, s);
+		s->name = name[0];
+		name[0] = -1;
+		r = loop_fd_add(g->loop, &s->name_src, s->name, EPOLLIN, on_name, s);
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(s->out); i++) {
 		if (s->out[i].fd >= 0)
@@ -651,7 +674,7 @@ static int start(struct session *s, const struct msg *m, struct child_fds *c, st
 out:
 	for (int i = 0; i < 2; i++) {
 		auto_close_(&report[i]);
-		auto_close_(&status[i]);
+		auto_close_(&name[i]);
 	}
 	return r;
 }
@@ -675,7 +698,8 @@ int session_exec(struct guest *g, const struct msg *m, struct err *err)
 			               .pty = m->exec.flags & MSG_EXEC_PTY,
 			               .in = -1,
 			               .report = -1,
-			               .leader = -1,
+			               .name = -1,
+			               .slave = -1,
 			               .cgroup = -1 };
 		s->out[0] = (struct outlet){ .s = s, .stream = FRAME_OUT, .fd = -1 };
 		s->out[1] = (struct outlet){ .s = s, .stream = FRAME_ERR, .fd = -1 };

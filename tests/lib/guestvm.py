@@ -53,7 +53,7 @@ class Guest:
         disks = [("base", os.path.join(image, "rootfs.erofs"), True)]
         if tree:
             work = os.path.join(tmp, "work.erofs")
-            subprocess.run(["mkfs.erofs", "--all-root", work, tree], check=True,
+            subprocess.run(["mkfs.erofs", work, tree], check=True,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             disks.append(("work", work, True))
         self.scratch = scratch or os.path.join(tmp, "scratch.img")
