@@ -41,7 +41,7 @@ class Guest:
     """Boots in the constructor; `host` speaks to it."""
 
     def __init__(self, image, init, tmp, tree=None, memory_mib=512, cpus=1, accel="tcg",
-                 scratch=None, console=None, devices=()):
+                 scratch=None, console=None, devices=(), fds=()):
         os.makedirs(tmp, exist_ok=True)
         self.tmp = tmp
         initrd = os.path.join(tmp, "initrd")
@@ -86,7 +86,7 @@ class Guest:
                      "-device", f"virtio-blk-device,drive={name},serial={name}"]
         argv += list(devices)
         self.t0 = time.monotonic()
-        self.qemu = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        self.qemu = subprocess.Popen(argv, pass_fds=[theirs.fileno(), *fds], stdin=subprocess.DEVNULL,
                                      stdout=subprocess.DEVNULL,
                                      stderr=open(os.path.join(tmp, "qemu.err"), "wb"))
         theirs.close()
