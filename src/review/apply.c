@@ -447,6 +447,8 @@ static int recover_step(struct apply_work *w, const struct journal *j)
 
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
+	if (j->made_open)
+		drop_tmp(w, j->made, NULL);
 	if (fstatat(w->dir_fd, j->tmp, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : -errno;
 	bool ours = !j->swap || (j->ino && st.st_ino == j->ino);

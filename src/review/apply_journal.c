@@ -153,7 +153,7 @@ static bool take_line(struct journal *j, struct span line)
 		return true;
 	}
 	if (span_eq(verb, span_str("over"))) {
-		j->open = false;
+		j->open = j->made_open = false;
 		return true;
 	}
 	j->open = false;
@@ -162,13 +162,16 @@ static bool take_line(struct journal *j, struct span line)
 		return false;
 	j->swap = span_eq(verb, span_str("swap"));
 	if (!j->swap) {
-		j->open = span_eq(verb, span_str("temp"));
+		j->open = j->made_open = span_eq(verb, span_str("temp"));
+		memcpy(j->made, j->tmp, sizeof(j->made));
 		return j->open;
 	}
 	if (!number(word(&line), UINT64_MAX, &ino) || !unhex(word(&line), &j->path))
 		return false;
 	j->ino = ino;
 	j->open = true;
+	/* without an inode something is moved away to make room for what was made */
+	j->made_open = j->made_open && ino == 0;
 	return true;
 }
 

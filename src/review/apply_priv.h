@@ -86,6 +86,8 @@ struct journal {
 	uint32_t *plan; /* slots */
 	size_t n_plan;
 	bool open, swap; /* a step was under way, and it had got to the swap */
+	bool made_open;  /* and before it, for the same change, a temporary thing was made */
+	char made[COMPARE_TMP_LEN + 1];
 	uint32_t slot;
 	char tmp[COMPARE_TMP_LEN + 1];
 	uint64_t ino;
