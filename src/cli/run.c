@@ -2,6 +2,8 @@
 /*
  * `cloche run`: one command in a fresh sandbox, then the way back.
  */
+#include "cli/run.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +19,6 @@
 #include "cli/cli.h"
 #include "cli/plan.h"
 #include "cli/report.h"
-#include "cli/run.h"
 #include "cli/session.h"
 #include "cli/sets.h"
 #include "review/changeset.h"
@@ -254,7 +255,6 @@ int run_after(const struct plan *p, const struct session_opts *so, const struct 
 
 static int refuse_no_sandbox(struct plan *p, struct err *err)
 {
-	AUTO_CLOSE int fd = -1;
 	int r = state_dirs_init(&p->dirs, true, err);
 
 	if (r == 0)
