@@ -231,12 +231,8 @@ static char *work_prefix(void)
 	return xasprintf("cloche-image-%u-", getuid());
 }
 
-static const char *work_base(void)
-{
-	const char *t = getenv("TMPDIR");
-
-	return t && t[0] == '/' ? t : "/var/tmp";
-}
+/* Not TMPDIR: per-user ones are closed to the subordinate ids, and a tmpfs may be too small. */
+static const char work_base[] = "/var/tmp";
 
 /* Remove mmdebstrap's folder; in unshare mode its files belong to subordinate ids. */
 static void remove_work(const char *base, const char *name)
@@ -312,16 +308,16 @@ static int lock_file(int cache, const char *name)
 static int make_folders(struct build *b)
 {
 	AUTO_CLOSE int lock = lock_file(b->cache, ".lock");
-	AUTO_CLOSE int base = open(work_base(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	AUTO_CLOSE int base = open(work_base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	AUTO_FREE char *prefix = work_prefix();
 	uint32_t random;
 
 	if (lock < 0 || flock(lock, LOCK_EX) < 0)
 		return err_errno(b->err, "cannot lock the image cache");
 	if (base < 0)
-		return err_errno(b->err, "cannot open '%s'", work_base());
+		return err_errno(b->err, "cannot open '%s'", work_base);
 	sweep(b->cache, NULL, ".tmp-");
-	sweep(base, work_base(), prefix);
+	sweep(base, work_base, prefix);
 	random_bytes(&random, sizeof(random));
 	(void)snprintf(b->tmp_name, sizeof(b->tmp_name), ".tmp-%s-%08x", b->spec.id, random);
 	int r = make_locked(b->cache, b->tmp_name, 0700, &b->tmp);
@@ -331,15 +327,15 @@ static int make_folders(struct build *b)
 	AUTO_FREE char *name = xasprintf("%s%08x", prefix, random);
 	r = make_locked(base, name, 0711, &b->work_fd);
 	if (r < 0)
-		return err_code(b->err, r, "cannot create a folder in '%s'", work_base());
-	b->work = xasprintf("%s/%s", work_base(), name);
+		return err_code(b->err, r, "cannot create a folder in '%s'", work_base);
+	b->work = xasprintf("%s/%s", work_base, name);
 	return 0;
 }
 
 static void drop_folders(struct build *b)
 {
 	if (b->work) {
-		remove_work(work_base(), strrchr(b->work, '/') + 1);
+		remove_work(work_base, strrchr(b->work, '/') + 1);
 		free(b->work);
 		b->work = NULL;
 	}
