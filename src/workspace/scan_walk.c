@@ -489,9 +489,9 @@ static int list_names(struct worker *w, int fd, struct err *err)
 	for (;;) {
 		long n = syscall(SYS_getdents64, fd, w->dents, DENTS_BYTES);
 
-		if (n < 0)
+		if (n < 0 && errno != ENOENT)
 			return err_errno(err, "cannot list a directory");
-		if (n == 0)
+		if (n <= 0) /* the end, or removed since it was opened */
 			return 0;
 		for (long at = 0; at < n;) {
 			struct dirent64 *d = (void *)(w->dents + at);
