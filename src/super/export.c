@@ -39,6 +39,7 @@ struct export
 	uint32_t at[CHANGE_DEPTH_MAX + 2]; /* baseline directory at each depth, or MANIFEST_NONE */
 	uint32_t depth;
 	bool stalled;
+	bool index_done; /* the guest waits for WANT */
 };
 
 int export_new(struct export **out, const struct export_opts *o, const struct export_ops *ops,
@@ -290,6 +291,8 @@ static int run(struct export *x, struct err *err)
 				x->stalled = true;
 				break;
 			}
+			if (!x->index_done)
+				break;
 			r = send_wants(x, err);
 			if (r < 0)
 				break;
@@ -321,6 +324,12 @@ int export_feed(struct export *x, struct span bytes, struct err *err)
 	/* the caller stops while we are stalled, and a stream's credit is bounded */
 	if (buf_put(&x->in, bytes.p, bytes.len) < 0)
 		return err_set(err, -ENOMEM, "no memory for the change stream");
+	return run(x, err);
+}
+
+int export_index_done(struct export *x, struct err *err)
+{
+	x->index_done = true; /* its last records may still wait in our buffer */
 	return run(x, err);
 }
 

@@ -52,6 +52,9 @@ void export_free(struct export *x);
  */
 int export_feed(struct export *x, struct span bytes, struct err *err) MUST_CHECK;
 
+/* The guest said that its index is complete: only now it takes a WANT. As export_hash(). */
+int export_index_done(struct export *x, struct err *err) MUST_CHECK;
+
 /* The answer to the oldest question: @code 0 with the hash, or -errno (fetch it then). */
 int export_hash(struct export *x, int code, const struct hash *h, struct err *err) MUST_CHECK;
 

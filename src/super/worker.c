@@ -640,6 +640,11 @@ static int on_done(const struct msg *m)
 			fail(&e);
 		} else if (was.kind == CALL_LAST_SETUP) {
 			on_mounted();
+		} else if (was.kind == CALL_EXPORT && w.ex) {
+			struct err e = { 0 };
+			int r = export_index_done(w.ex, &e);
+			if (r < 0 && r != -EAGAIN)
+				fail(&e);
 		}
 		return 0;
 	case CALL_NONE:
