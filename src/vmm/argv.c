@@ -34,8 +34,9 @@ int vmm_cmdline(struct buf *out, const struct vmm_config *cfg)
 {
 	size_t before = out->len;
 	/* reboot=t: a triple fault is the quickest way off (with -no-reboot); panic=-1: at
-	 * once. audit and apparmor have no user in the guest. Mitigations stay on. */
-	int r = buf_printf(out, "%s reboot=t panic=-1 audit=0 apparmor=0",
+	 * once. audit and apparmor have no user in the guest; the self-tests of
+	 * the crypto API are a tenth of the boot. Mitigations stay on. */
+	int r = buf_printf(out, "%s reboot=t panic=-1 audit=0 apparmor=0 cryptomgr.notests",
 	                   cfg->console_fd >= 0 ? "console=ttyS0" : "quiet");
 
 	if (r == 0 && cfg->accel == VMM_ACCEL_TCG && cfg->tsc_khz)

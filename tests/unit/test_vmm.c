@@ -176,7 +176,7 @@ static void test_argv(void **state UNUSED)
 	                "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"));
 	assert_true(has(&a, "-accel", "tcg,thread=multi"));
 	assert_true(has(&a, "-append",
-	                "quiet reboot=t panic=-1 audit=0 apparmor=0 tsc=reliable "
+	                "quiet reboot=t panic=-1 audit=0 apparmor=0 cryptomgr.notests tsc=reliable "
 	                "tsc_early_khz=2500000"));
 	/* each descriptor once, at numbers without a gap */
 	assert_int_equal(a.n_fds, 5);
@@ -207,8 +207,9 @@ static void test_argv(void **state UNUSED)
 	assert_int_equal(vmm_qemu_argv(&a, &c, &err), 0);
 	assert_true(has(&a, "-cpu", "host"));
 	/* no TSC hint under KVM, which would make a wrong clock authoritative */
-	assert_true(has(&a, "-append",
-	                "console=ttyS0 reboot=t panic=-1 audit=0 apparmor=0 loglevel=7"));
+	assert_true(has(
+		&a, "-append",
+		"console=ttyS0 reboot=t panic=-1 audit=0 apparmor=0 cryptomgr.notests loglevel=7"));
 	assert_true(has(&a, "-serial", "chardev:console"));
 	vmm_argv_fini(&a);
 	vmm_argv_fini(&a);
