@@ -75,7 +75,7 @@ static struct sample sample_tsc(void)
 
 uint32_t vmm_tsc_khz(void)
 {
-	struct timespec wait = { .tv_nsec = 10 * 1000 * 1000 };
+	struct timespec wait = { .tv_nsec = 5 * 1000 * 1000 };
 	uint64_t khz[2];
 
 	for (size_t i = 0; i < ARRAY_LEN(khz); i++) {

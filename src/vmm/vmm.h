@@ -60,7 +60,7 @@ int vmm_accel_choose(enum vmm_accel asked, const struct vmm_kvm_report *report, 
 
 /*
  * vmm_tsc_khz() - frequency of the host's TSC, for the guest's command line
- * under emulation (whose calibration loops would hang). Measures for 20 ms
+ * under emulation (whose calibration loops would hang). Measures for 10 ms
  * against CLOCK_MONOTONIC_RAW. Return: kHz, or 0 when it is not constant.
  */
 uint32_t vmm_tsc_khz(void);
