@@ -248,7 +248,8 @@ int mux_feed(struct mux *m, const void *p, size_t n)
 
 struct span mux_out(const struct mux *m)
 {
-	return span_of(m->out.p + m->out_at, out_len(m));
+	/* before the first byte there is no buffer to point into */
+	return m->out.p ? span_of(m->out.p + m->out_at, out_len(m)) : (struct span){ 0 };
 }
 
 void mux_out_done(struct mux *m, size_t n)
