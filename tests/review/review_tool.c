@@ -69,7 +69,15 @@ static struct span unhex(size_t i)
 	if (i >= n_words || strcmp(words[i], "-") == 0)
 		return span_of("", 0);
 	size_t n = strlen(words[i]) / 2;
-	uint8_t *b = malloc(n + 1);
+	/* kept to the end: a span does not own */
+	static struct kept {
+		struct kept *next;
+		uint8_t b[];
+	} *all;
+	struct kept *kept = xmalloc(sizeof(*kept) + n + 1);
+	kept->next = all;
+	all = kept;
+	uint8_t *b = kept->b;
 	for (size_t k = 0; k < n; k++) {
 		unsigned v = 0;
 		if (sscanf(words[i] + 2 * k, "%2x", &v) != 1)
