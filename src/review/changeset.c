@@ -147,7 +147,7 @@ void changeset_drop(struct span map, size_t *from, size_t to)
 		(void)madvise((void *)a, b - a, MADV_DONTNEED); /* only a hint */
 }
 
-static int check_base(const struct changeset *s)
+int changeset_check_base(const struct changeset *s)
 {
 	int64_t last = -1;
 
@@ -249,7 +249,7 @@ static int open_all(struct changeset *s, int flags, struct err *err)
 	if (r == -ENOENT)
 		r = 0;
 	if (r == 0)
-		r = check_base(s);
+		r = changeset_check_base(s);
 	if (r < 0)
 		return err_code(err, r, "cannot read its baseline hashes");
 	r = map_file(s->dir_fd, "manifest", &s->manifest_map);

@@ -15,6 +15,9 @@ int changeset_meta_write(int dir_fd, const struct changeset_meta *m, struct err 
 /* Is @index a walk of a tree that ends with the file? 0 with the number of records; pure. */
 int changeset_check_index(struct span index, uint32_t *out_records) MUST_CHECK;
 
+/* Whole entries, ascending, of records that exist? 0 or -EPROTO; pure. */
+int changeset_check_base(const struct changeset *s) MUST_CHECK;
+
 /* Let the pages of a mapping between *from and @to go; *from becomes @to. */
 void changeset_drop(struct span map, size_t *from, size_t to);
 
