@@ -282,16 +282,23 @@ int image_open(const struct image_opts *opts, struct image *out, struct err *err
 	r = image_cache_open(opts, &cache, &cache_path, err);
 	if (r < 0)
 		goto out;
-	dir = openat(cache, spec.id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	r = dir < 0 ? -errno : image_manifest_load(dir, &m);
+	/* `image build --force` may exchange the folder and empty the one we hold: once more */
+	for (int turn = 0; turn < 2; turn++) {
+		close_now(&dir);
+		close_now(&img.rootfs_fd);
+		close_now(&img.kernel_fd);
+		dir = openat(cache, spec.id, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		r = dir < 0 ? -errno : image_manifest_load(dir, &m);
+		if (r < 0)
+			continue;
+		img.rootfs_fd = openat(dir, IMAGE_ROOTFS, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		img.kernel_fd = openat(dir, IMAGE_KERNEL, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		r = img.rootfs_fd < 0 || img.kernel_fd < 0 ? -errno : 0;
+		if (r == 0)
+			break;
+	}
 	if (r < 0) {
 		(void)not_built(&spec, r, err);
-		goto out;
-	}
-	img.rootfs_fd = openat(dir, IMAGE_ROOTFS, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	img.kernel_fd = openat(dir, IMAGE_KERNEL, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (img.rootfs_fd < 0 || img.kernel_fd < 0) {
-		r = err_errno(err, "cannot open image '%s'", spec.name);
 		goto out;
 	}
 	r = open_initrd(cache, dir, &m, &img.initrd_fd, &initrd, err);
@@ -404,47 +411,86 @@ int image_list(const struct image_opts *opts, struct image_info **out, size_t *o
 	return 0;
 }
 
+/* "base-0123456789ab" is an image of "base": whole, or what damage left of one. */
+static bool is_image_of(const char *folder, const char *name_or_id)
+{
+	enum { HASH_DIGITS = 12 };
+	size_t n = strlen(folder);
+
+	if (n < HASH_DIGITS + 2 || folder[0] == '.' || folder[n - HASH_DIGITS - 1] != '-' ||
+	    strspn(folder + n - HASH_DIGITS, "0123456789abcdef") != HASH_DIGITS)
+		return false;
+	size_t name = n - HASH_DIGITS - 1;
+	return strcmp(folder, name_or_id) == 0 ||
+	       (strlen(name_or_id) == name && memcmp(folder, name_or_id, name) == 0);
+}
+
+/* Out of sight in one step, so that nobody opens a half-removed image. */
+static int remove_image(int cache, const char *id, struct err *err)
+{
+	AUTO_FREE char *tmp = xasprintf(".tmp-rm-%s", id);
+
+	(void)!path_remove_tree(cache, tmp); /* of an interrupted one */
+	if (renameat(cache, id, cache, tmp) < 0)
+		return err_errno(err, "cannot remove image '%s'", id);
+	int r = path_remove_tree(cache, tmp);
+	return r < 0 ? err_code(err, r, "cannot remove image '%s'", id) : 0;
+}
+
 int image_rm(const struct image_opts *opts, const char *name_or_id, size_t *out_n, struct err *err)
 {
 	AUTO_CLOSE int cache = -1;
-	AUTO_FREE struct image_info *list = NULL;
-	size_t n, gone = 0, left = 0;
+	struct recipe recipe = { 0 };
+	char name[IMAGE_NAME_MAX];
+	size_t gone = 0, left = 0;
+	struct dirent *e;
 
+	/* an alias names the same images */
+	(void)snprintf(name, sizeof(name), "%s", name_or_id);
+	if (recipe_load(&recipe, name_or_id, NULL) == 0)
+		(void)snprintf(name, sizeof(name), "%.*s", (int)recipe.name.len,
+		               (const char *)recipe.name.p);
+	recipe_fini(&recipe);
 	int r = image_cache_open(opts, &cache, NULL, err);
-	if (r == 0)
-		r = image_list(opts, &list, &n, err);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(list[i].name, name_or_id) != 0 && strcmp(list[i].id, name_or_id) != 0) {
-			left++;
+	int fd = openat(cache, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	if (!d) {
+		r = err_errno(err, "cannot read the image cache");
+		close_now(&fd);
+		return r;
+	}
+	while (r == 0 && (e = readdir(d))) {
+		char id[IMAGE_NAME_MAX + 16];
+		struct image_manifest m;
+		if (is_image_of(e->d_name, name) && strlen(e->d_name) < sizeof(id)) {
+			memcpy(id, e->d_name, strlen(e->d_name) + 1);
+			r = remove_image(cache, id, err);
+			gone += r == 0;
 			continue;
 		}
-		/* out of sight in one step, so that nobody opens a half-removed image */
-		AUTO_FREE char *tmp = xasprintf(".tmp-rm-%s", list[i].id);
-		(void)!path_remove_tree(cache, tmp); /* of an interrupted one */
-		if (renameat(cache, list[i].id, cache, tmp) < 0)
-			return err_errno(err, "cannot remove image '%s'", list[i].id);
-		r = path_remove_tree(cache, tmp);
-		if (r < 0)
-			return err_code(err, r, "cannot remove image '%s'", list[i].id);
-		gone++;
+		AUTO_CLOSE int dir =
+			e->d_name[0] == '.'
+				? -1
+				: openat(cache, e->d_name,
+		                         O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		left += dir >= 0 && image_manifest_load(dir, &m) == 0;
 	}
+	if (r == 0 && left == 0) { /* no image uses an initramfs any more */
+		rewinddir(d);
+		while ((e = readdir(d))) {
+			if (strncmp(e->d_name, "initrd-", 7) == 0)
+				(void)unlinkat(cache, e->d_name, 0); /* made again when needed */
+		}
+	}
+	(void)closedir(d); /* only read */
+	if (r < 0)
+		return r;
 	if (gone == 0) {
 		(void)err_set(err, -ENOENT, "no such image in the cache");
 		(void)err_hint(err, "cloche image ls");
 		return -ENOENT;
-	}
-	if (left == 0) {
-		int fd = openat(cache, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-		struct dirent *e;
-		while (d && (e = readdir(d))) {
-			if (strncmp(e->d_name, "initrd-", 7) == 0)
-				(void)unlinkat(cache, e->d_name, 0); /* made again when needed */
-		}
-		if (d)
-			(void)closedir(d); /* only read */
 	}
 	if (out_n)
 		*out_n = gone;

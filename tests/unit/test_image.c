@@ -913,7 +913,12 @@ static void test_cache(void **state UNUSED)
 	assert_int_equal(image_open(&o, &img, &err), -EBADMSG);
 	assert_non_null(strstr(err.hint, "--force"));
 	put_file(sub, IMAGE_KERNEL, "data");
-	assert_int_equal(image_rm(&o, "base", &n, &err), 0);
+	assert_int_equal(image_rm(&o, "bas", &n, NULL), -ENOENT);
+	assert_int_equal(image_rm(&o, "minimal", &n, &err), 0); /* base by its other name */
+	assert_int_equal(n, 1);
+	/* a damaged one too */
+	assert_int_equal(mkdirat(fd, spec.id, 0700), 0);
+	assert_int_equal(image_rm(&o, spec.id, &n, &err), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(image_open(&o, &img, NULL), -ENOENT);
 	image_spec_fini(&spec);
