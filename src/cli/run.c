@@ -143,11 +143,17 @@ static void make_env(struct env *e, const struct plan *p, const char *id)
 	AUTO_FREE char *tz = host_tz();
 	if (tz)
 		put_env(e, xasprintf("TZ=%s", tz));
+	bool root = p->root_user;
+	put_env(e, xasprintf("HOME=%s", root ? "/root" : "/home/agent"));
+	put_env(e, xasprintf("USER=%s", root ? "root" : "agent"));
+	put_env(e, xasprintf("LOGNAME=%s", root ? "root" : "agent"));
+	put_env(e, xstrdup("SHELL=/bin/bash"));
+	put_env(e, xstrdup("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
 	put_env(e, xstrdup("GIT_TERMINAL_PROMPT=0"));
 	put_env(e, xasprintf("CLOCHE_AGENT_NAME=%s", p->agent));
 	put_env(e, xasprintf("CLOCHE_WORKSPACE=/work/%s", p->projects[0].name));
 	put_env(e, xasprintf("CLOCHE_SESSION_ID=%s", id));
-	put_env(e, xstrdup("CLOCHE_HOME=/home/agent"));
+	put_env(e, xasprintf("CLOCHE_HOME=%s", root ? "/root" : "/home/agent"));
 }
 
 /* ---- log ---------------------------------------------------------------- */

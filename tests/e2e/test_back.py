@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from harness import signal_pid, snapshot, tree_changes, wait_until
+from schema import assert_valid
 
 SAMPLE = {"a.txt": "one\ntwo\n", "src/b.c": "int b;\n", "old.txt": "old\n",
           "run.sh": ("#!/bin/sh\n", 0o644), "Makefile": "all:\n"}
@@ -339,7 +340,7 @@ def test_killed_while_exporting(h):
 def test_recover_lists_and_discards(h):
     p, r = dies(h, "qemu-system-x86")
     sid = re.search(r"recover (demo-\w{6})", r.errtext)[1]
-    j = json.loads(h.run("recover", "--json").text)
+    j = assert_valid(h.run("recover", "--json").text, "recover")
     assert [s["id"] for s in j["sandboxes"]] == [sid], j
     assert h.run("recover", sid, "--discard").rc == 0
     assert h.run("recover").rc == 0
