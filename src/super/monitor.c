@@ -304,6 +304,8 @@ static void on_child(void *arg, uint32_t events UNUSED)
 	case CH_QEMU:
 		if (m.off || m.published) {
 			to_worker(LINK_BROKEN, -EPIPE, "the microVM is off", NULL);
+			if (!m.ch[CH_WORKER].running)
+				loop_stop(m.l, 0); /* both are done: no need to wait for the timer */
 			return;
 		}
 		describe(&e, c);
@@ -632,7 +634,11 @@ static void leave_folder(void)
 			log_error("cannot remove the sandbox's folder: %s", strerror(-r));
 		return;
 	}
-	if (done) {
+	if (done) { /* --keep: the sweep of the next run leaves it alone, too */
+		AUTO_CLOSE int keep = -1;
+		struct err e = { 0 };
+		if (new_file("keep", &keep, &e) < 0)
+			log_error("%s", e.text);
 		(void)set_phase(STATE_STAGED);
 		return;
 	}

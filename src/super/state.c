@@ -250,6 +250,8 @@ int state_sweep(const struct state_dirs *d)
 			continue; /* alive, or not ours */
 		int r = state_read(fd, &s, NULL);
 		bool empty = r == -ENOENT || (r == 0 && s.phase != STATE_RUNNING);
+		if (faccessat(fd, "keep", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			empty = false; /* --keep */
 		if (r == 0)
 			state_fini(&s);
 		/* the lock file goes last: without it nobody removes the rest */
