@@ -47,6 +47,7 @@ int cli_usage(const struct err *err);
 
 /* Print a buffer to stdout; a closed or full stdout is an error. Return: exit code. */
 int cli_print(const struct buf *b, int exit_code);
+int cli_print_to(int fd, const struct buf *b, int exit_code);
 
 /* The option that looks most like @word, or NULL. Pure. */
 const char *cli_nearest(const char *word, const char *const *known, size_t n);

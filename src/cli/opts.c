@@ -159,7 +159,12 @@ int cli_usage(const struct err *err)
 
 int cli_print(const struct buf *b, int exit_code)
 {
-	int r = fd_write_all(1, b->p, b->len);
+	return cli_print_to(1, b, exit_code);
+}
+
+int cli_print_to(int fd, const struct buf *b, int exit_code)
+{
+	int r = fd_write_all(fd, b->p, b->len);
 
 	if (r == 0 || r == -EPIPE)
 		return exit_code; /* a reader that has seen enough is no error */

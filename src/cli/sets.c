@@ -67,6 +67,7 @@ const size_t sets_n_opts[] = { ARRAY_LEN(changes_opts), ARRAY_LEN(diff_opts),
 struct verb {
 	struct state_dirs dirs;
 	struct review_env env;
+	int out_fd; /* 1; 2 at the end of a run, whose stdout is the command's */
 	const char *set;
 	bool json, all, ignored, yes, stat, no_colour;
 	char **words;
@@ -140,7 +141,7 @@ static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *op
 	struct err e = { 0 };
 	int rest;
 
-	*v = (struct verb){ .env = { .changes_fd = -1, .locks_fd = -1 } };
+	*v = (struct verb){ .env = { .changes_fd = -1, .locks_fd = -1 }, .out_fd = 1 };
 	v->words = xcalloc((size_t)argc + 1, sizeof(*v->words));
 	if (cli_parse(argc, argv, opts, n, on_opt, v, v->words, &v->n_words, &rest, &e) < 0)
 		return cli_usage(&e);
@@ -168,7 +169,7 @@ static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *op
 
 static int diff_flags(const struct verb *v)
 {
-	return term_can_colour(1) && !v->no_colour ? DIFF_COLOUR : 0;
+	return term_can_colour(v->out_fd) && !v->no_colour ? DIFF_COLOUR : 0;
 }
 
 /* The cwd below the project of the set, for PATH arguments; "" elsewhere. */
@@ -346,7 +347,7 @@ static int show_result(const struct verb *v, const struct review *r, struct revi
 {
 	struct buf b = { 0 };
 	int f = v->json ? review_json_result(&b, r, res) : review_text_result(&b, r, res);
-	int code = f < 0 ? CLI_EXIT_REFUSED : cli_print(&b, res->exit_code);
+	int code = f < 0 ? CLI_EXIT_REFUSED : cli_print_to(v->out_fd, &b, res->exit_code);
 
 	buf_fini(&b);
 	return code;
@@ -355,7 +356,7 @@ static int show_result(const struct verb *v, const struct review *r, struct revi
 static int do_review(const struct verb *v)
 {
 	struct talk t = { .p = { .in_fd = 0, .out_fd = 2, .wake_fd = -1 },
-		          .out_fd = v->json ? 2 : 1 };
+		          .out_fd = v->json ? 2 : v->out_fd };
 	struct review_io io = {
 		.ask = ask, .say = talk_say, .arg = &t, .diff_flags = diff_flags(v)
 	};
@@ -463,7 +464,7 @@ out:
 
 int sets_end_of_run(const struct plan *p, const struct sets_end *end)
 {
-	struct verb v = { .env = { .changes_fd = -1, .locks_fd = -1 } };
+	struct verb v = { .env = { .changes_fd = -1, .locks_fd = -1 }, .out_fd = 2 };
 	struct err e = { 0 };
 	struct review *r = NULL;
 	struct buf b = { 0 };

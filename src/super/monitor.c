@@ -305,7 +305,8 @@ static void on_child(void *arg, uint32_t events UNUSED)
 		if (m.off || m.published) {
 			to_worker(LINK_BROKEN, -EPIPE, "the microVM is off", NULL);
 			if (!m.ch[CH_WORKER].running)
-				loop_stop(m.l, 0); /* both are done: no need to wait for the timer */
+				loop_stop(m.l,
+				          0); /* both are done: no need to wait for the timer */
 			return;
 		}
 		describe(&e, c);

@@ -143,8 +143,8 @@ def test_oom_is_said(h):
 
 def test_user_root(h):
     p = h.project("demo", {})
-    r = h.run_shell(p, "sh", "-c", "id -u; mount -t tmpfs x /mnt && echo mounted", flags=["--user", "root"])
-    assert r.text == "0\nmounted\n", r
+    r = h.run_shell(p, "sh", "-c", "id -u; mknod /tmp/null c 1 3 && echo made", flags=["--user", "root"])
+    assert r.text == "0\nmade\n", r
     assert "root" in r.errtext
 
 
