@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -631,6 +632,33 @@ static void test_msg_rules(void **state UNUSED)
 	assert_null(msg_rule_find(0));
 }
 
+/* The page that describes the protocol has this table, row for row. */
+static void test_msg_page(void **state UNUSED)
+{
+	static const char *const states[] = { "START", "BARE", "ROOT", "WORK", "FROZEN", "OFF" };
+	static char page[64 * 1024];
+	FILE *f = fopen(DOCS_DIR "/protocol.md", "r");
+
+	assert_non_null(f);
+	page[fread(page, 1, sizeof(page) - 1, f)] = '\0';
+	(void)fclose(f); /* only read */
+	for (size_t i = 0; i < msg_rules_count; i++) {
+		const struct msg_rule *r = &msg_rules[i];
+		char row[256], *p = row, *end = row + sizeof(row);
+
+		p += snprintf(p, (size_t)(end - p), "\n| %u | %s | %s |", (unsigned)r->type,
+		              r->name, r->from_guest ? "guest" : "host");
+		for (size_t s = 0; s < ARRAY_LEN(states); s++) {
+			if (r->states >> s & 1)
+				p += snprintf(p, (size_t)(end - p), " %s", states[s]);
+		}
+		(void)snprintf(p, (size_t)(end - p), " | %zu to %zu |\n", r->min_bytes,
+		               r->max_bytes);
+		if (!strstr(page, row))
+			fail_msg("docs/protocol.md lacks:%s", row);
+	}
+}
+
 /* ---- change stream ---- */
 
 static void test_change_values(void **state UNUSED)
@@ -880,6 +908,7 @@ int main(void)
 		cmocka_unit_test(test_msg_values),
 		cmocka_unit_test(test_msg_lies),
 		cmocka_unit_test(test_msg_rules),
+		cmocka_unit_test(test_msg_page),
 		cmocka_unit_test(test_change_values),
 		cmocka_unit_test(test_change_walk),
 		cmocka_unit_test(test_change_depth),
