@@ -82,7 +82,7 @@ say "the change set, before anything is applied (cloche changes; cloche diff)"
 "$cloche" diff || true
 
 say "the same again, applied without questions (--apply=auto: the risky rest stays pending)"
-"$cloche" discard >/dev/null 2>&1 || true
+"$cloche" discard --yes
 "$cloche" run shell . $accel --apply=auto -- bash -c "$(cat "$work/agent.sh")"
 
 say "the project now"
