@@ -447,7 +447,12 @@ int gitconfig_clean_url(struct span url, struct buf *out)
 		const uint8_t *colon = url.len ? memchr(url.p, ':', url.len) : NULL;
 		const uint8_t *slash = url.len ? memchr(url.p, '/', url.len) : NULL;
 		bool scp = colon && (!slash || colon < slash);
+		size_t head = slash ? (size_t)(slash - url.p) : url.len;
 
+		/* more than one name in front of the host: nothing to rely on */
+		if (scp && at && at < url.p + head &&
+		    memchr(at + 1, '@', head - (size_t)(at + 1 - url.p)))
+			return -EINVAL;
 		if (scp && at && at < colon) {
 			struct span user = span_of(url.p, (size_t)(at - url.p));
 

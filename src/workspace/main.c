@@ -83,9 +83,12 @@ static bool add_project(struct args *a, const char *s)
 	    !path_name_ok(span_of(s, (size_t)(eq - s))))
 		return false;
 	char *name = xstrndup(s, (size_t)(eq - s));
-	for (size_t i = 0; i < a->o.n_projects; i++)
-		if (strcmp(a->projects[i].name, name) == 0)
+	for (size_t i = 0; i < a->o.n_projects; i++) {
+		if (strcmp(a->projects[i].name, name) == 0) {
+			free(name);
 			return false;
+		}
+	}
 	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	ssize_t n = readlink(link, path, sizeof(path) - 1);
 	if (n <= 0 || path[0] != '/' || (size_t)n == sizeof(path) - 1)

@@ -555,7 +555,8 @@ static int fill(struct worker *w, struct task *t, int fd, struct err *err)
 	if (err->code)
 		return err->code;
 	struct found *found = w->found.p;
-	qsort(found, w->found.n, sizeof(*found), cmp_found);
+	if (w->found.n)
+		qsort(found, w->found.n, sizeof(*found), cmp_found);
 	struct node *kids = arena(w, MAX(w->found.n, (size_t)1) * sizeof(*kids));
 	if (!kids)
 		return err_code(err, -ENOMEM, "cannot scan");

@@ -9,8 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/path.h"
 #include "workspace/gitconfig.h"
 #include "workspace/gitindex.h"
+#include "workspace/scan.h"
 #include "workspace/sha1.h"
 #include "workspace/symlink.h"
 
@@ -74,6 +83,7 @@ static void test_urls(void **state UNUSED)
 		{ "scp", "git@h:x/y.git", "git@h:x/y.git" },
 		{ "scp without user", "h:x/y.git", "h:x/y.git" },
 		{ "scp token", "ghp_0123@h:x", "h:x" },
+		{ "scp, two at signs", "x@y:p@h/x", NULL },
 		{ "scp password", "git:pw@h:x", NULL },
 		{ "path", "/srv/git/x.git", "/srv/git/x.git" },
 		{ "relative path with at sign", "../a@b/x", "../a@b/x" },
@@ -431,13 +441,74 @@ static void test_links(void **state UNUSED)
 	}
 }
 
+/* ---- the scan, without its cage ---- */
+
+static void make_file(int dirfd, const char *name, const char *content)
+{
+	AUTO_CLOSE int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(fd_write_all(fd, content, strlen(content)), 0);
+}
+
+static void test_scan(void **state UNUSED)
+{
+	char dir[] = "/tmp/cloche-test-scan-XXXXXX";
+	AUTO_FREE char *bytes = NULL;
+	AUTO_FREE char *report = NULL;
+	size_t len = 0, report_len = 0;
+	struct err err = { 0 };
+	struct manifest m;
+
+	assert_non_null(mkdtemp(dir));
+	AUTO_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(mkdirat(fd, ".git", 0755), 0);
+	assert_int_equal(mkdirat(fd, ".git/hooks", 0755), 0);
+	assert_int_equal(mkdirat(fd, "src", 0755), 0);
+	make_file(fd, ".git/config", "[alias]\nx = y\n[core]\nbare = false\n");
+	make_file(fd, ".gitignore", "*.o\n");
+	make_file(fd, ".clocheignore", "tmp\n");
+	make_file(fd, "src/a.o", "x");
+	make_file(fd, ".env", "x");
+	assert_int_equal(symlinkat(dir, fd, "abs"), 0);
+	assert_int_equal(symlinkat("/etc", fd, "out"), 0);
+	assert_int_equal(linkat(fd, ".gitignore", fd, "same", 0), 0);
+
+	AUTO_CLOSE int manifest_fd = fd_memfd("manifest");
+	AUTO_CLOSE int meta_fd = fd_memfd("meta");
+	AUTO_CLOSE int report_fd = fd_memfd("report");
+	struct scan_project p = { .name = "demo", .fd = fd, .path = dir };
+	struct scan_opts o = { .projects = &p,
+		               .n_projects = 1,
+		               .manifest_fd = manifest_fd,
+		               .meta_fd = meta_fd,
+		               .report_fd = report_fd,
+		               .exclude = span_str("*.tmp\n"),
+		               .heavy = true };
+	if (scan_run(&o, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(lseek(manifest_fd, 0, SEEK_SET), 0);
+	assert_int_equal(fd_read_file(manifest_fd, 1 << 20, &bytes, &len), 0);
+	assert_int_equal(manifest_open(&m, span_of(bytes, len), NULL), 0);
+	assert_int_not_equal(manifest_find(&m, 1, span_str("src/a.o")), MANIFEST_NONE);
+	assert_int_equal(lseek(report_fd, 0, SEEK_SET), 0);
+	assert_int_equal(fd_read_file(report_fd, 1 << 20, &report, &report_len), 0);
+	assert_non_null(strstr(report, "\"alias.x\""));
+
+	/* an error leaves a report, too, and frees everything */
+	assert_int_equal(mkdirat(fd, "src/.clocheignore", 0755), 0);
+	assert_int_equal(scan_run(&o, &err), -EINVAL);
+	assert_true(err.hint[0] != '\0');
+	assert_int_equal(path_remove_tree(AT_FDCWD, dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hashes),   cmocka_unit_test(test_urls),
 		cmocka_unit_test(test_sanitise), cmocka_unit_test(test_config_limits),
 		cmocka_unit_test(test_index),    cmocka_unit_test(test_index_broken),
-		cmocka_unit_test(test_links),
+		cmocka_unit_test(test_links),    cmocka_unit_test(test_scan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
