@@ -78,7 +78,7 @@ struct manifest_entry {
 	uint16_t project; /* index into the projects; 0 for entry 0 */
 	uint32_t mode;    /* host's permission bits, all 07777 */
 	uint32_t uid, gid, nlink;
-	uint64_t size; /* files: bytes */
+	uint64_t size; /* files: bytes on the host, also when the content is GENERATED */
 	int64_t mtime_ns, ctime_ns;
 	uint64_t ino, dev;
 	uint64_t block;   /* files with data in the image: first block; else 0 */
@@ -94,7 +94,12 @@ struct manifest_project {
 	uint64_t dev, ino;
 };
 
-/* Ignore rules that were in force in a directory, for judging names that are new. */
+/*
+ * Ignore rules that were in force in a directory, for judging names that are new.
+ * Of one directory a later one decides before an earlier one: HEAVY, then
+ * CLOCHEIGNORE, then EXCLUDE, which also beats the CLOCHEIGNORE of deeper
+ * directories; .git/info/exclude before .gitignore.
+ */
 struct manifest_rules {
 	uint32_t dir;     /* entry of the directory that the patterns are relative to */
 	uint8_t source;   /* enum manifest_rules_source */

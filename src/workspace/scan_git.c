@@ -103,9 +103,19 @@ static bool below_modules(const struct node *dir)
 	return false;
 }
 
+/* Copies that editors, locks and other cases of the name leave: "config~", "config.lock". */
+static bool is_stray_config(const struct node *n)
+{
+	struct span name = scan_name(n);
+
+	return name.len >= 6 && strncasecmp((const char *)name.p, "config", 6) == 0 &&
+	       !span_eq(name, span_str("config")) && !span_eq(name, span_str("config.worktree"));
+}
+
 static int clean_gitdir(struct scan *s, struct node *dir, struct err *err)
 {
-	static const char *const hidden[] = { "hooks", "remotes", "branches" };
+	/* programs, and where urls and logins lie besides the configuration */
+	static const char *const hidden[] = { "hooks", "remotes", "branches", "credentials" };
 	struct node *info, *objects, *worktrees, *alternates = NULL;
 	struct repo *r;
 	bool sha256 = false, ignored = false;
@@ -117,6 +127,12 @@ static int clean_gitdir(struct scan *s, struct node *dir, struct err *err)
 		return 0;
 	for (size_t i = 0; i < ARRAY_LEN(hidden); i++)
 		git_hide(s, scan_child(dir, span_str(hidden[i])));
+	for (uint32_t i = 0; i < dir->n_kids; i++)
+		if (is_stray_config(&dir->kids[i]))
+			git_hide(s, &dir->kids[i]);
+	info = scan_child(dir, span_str("annex"));
+	if (info)
+		git_hide(s, scan_child(info, span_str("creds")));
 	info = scan_child(dir, span_str("info"));
 	if (info)
 		git_hide(s, scan_child(info, span_str("attributes")));

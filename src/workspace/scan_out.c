@@ -275,17 +275,27 @@ static int cmp_rules(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* False when there is no more room: .gitignore files may be left out, what hides may not. */
-static int add_rule(struct manifest_writer *w, const struct manifest_rules *r, bool *io_cut)
+/* The files of one source. Of .gitignore what finds no room is left out and said. */
+static int add_files(struct scan *s, struct manifest_writer *w, uint8_t source, bool *out_cut)
 {
-	int ret = *io_cut && r->source == MANIFEST_RULES_GITIGNORE ? -EFBIG
-	                                                           : manifest_add_rules(w, r);
+	const struct rule *rules = s->rules.p;
 
-	if (ret == -EFBIG && r->source == MANIFEST_RULES_GITIGNORE) {
-		*io_cut = true;
-		return 0;
+	for (size_t i = 0; i < s->rules.n; i++) {
+		struct manifest_rules r = { .dir = rules[i].dir->index,
+			                    .source = source,
+			                    .text = span_of(rules[i].text, rules[i].len) };
+
+		if (rules[i].source != source || r.dir == 0) /* 0: went with a directory above it */
+			continue;
+		int ret = manifest_add_rules(w, &r);
+		if (ret == -EFBIG && source == MANIFEST_RULES_GITIGNORE) {
+			*out_cut = true;
+			return 0;
+		}
+		if (ret < 0)
+			return ret;
 	}
-	return ret;
+	return 0;
 }
 
 static int add_rules(struct scan *s, struct manifest_writer *w, struct err *err)
@@ -294,7 +304,18 @@ static int add_rules(struct scan *s, struct manifest_writer *w, struct err *err)
 	bool cut = false;
 	int ret = 0;
 
-	/* what hides comes first, it must have room */
+	if (s->rules.n)
+		qsort(rules, s->rules.n, sizeof(*rules), cmp_rules);
+	/* the weaker first; and what hides before what sets aside, as it must have room */
+	for (size_t i = 0; i < s->o->n_projects && ret == 0; i++) {
+		struct manifest_rules r = { .dir = s->roots[i]->index,
+			                    .source = MANIFEST_RULES_HEAVY };
+
+		if (s->heavy && !s->index_failed)
+			ret = manifest_add_rules(w, &r);
+	}
+	if (ret == 0)
+		ret = add_files(s, w, MANIFEST_RULES_CLOCHEIGNORE, &cut);
 	for (size_t i = 0; i < s->o->n_projects && ret == 0; i++) {
 		struct manifest_rules r = { .dir = s->roots[i]->index,
 			                    .source = MANIFEST_RULES_EXCLUDE,
@@ -302,26 +323,9 @@ static int add_rules(struct scan *s, struct manifest_writer *w, struct err *err)
 
 		if (s->o->exclude.len)
 			ret = manifest_add_rules(w, &r);
-		r.source = MANIFEST_RULES_HEAVY;
-		r.text = (struct span){ 0 };
-		if (ret == 0 && s->heavy && !s->index_failed)
-			ret = manifest_add_rules(w, &r);
 	}
-	if (s->rules.n)
-		qsort(rules, s->rules.n, sizeof(*rules), cmp_rules);
-	for (int pass = 0; pass < 2; pass++) {
-		for (size_t i = 0; i < s->rules.n && ret == 0; i++) {
-			struct manifest_rules r = { .dir = rules[i].dir->index,
-				                    .source = rules[i].source,
-				                    .text = span_of(rules[i].text, rules[i].len) };
-
-			if ((r.source == MANIFEST_RULES_CLOCHEIGNORE) != (pass == 0))
-				continue;
-			if (rules[i].dir->index == 0) /* dropped with a directory above it */
-				continue;
-			ret = add_rule(w, &r, &cut);
-		}
-	}
+	if (ret == 0)
+		ret = add_files(s, w, MANIFEST_RULES_GITIGNORE, &cut);
 	if (cut)
 		scan_note(s, NOTE_RULES_CUT, NULL, (struct span){ 0 });
 	if (ret == -EFBIG)
