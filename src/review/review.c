@@ -235,21 +235,60 @@ static int take_error(struct span b, struct err *err)
 	return hint[0] ? err_hint(err, "%s", hint) : code;
 }
 
+static void free_item(struct review_item *it)
+{
+	free(it->path);
+	free(it->link);
+	free(it->old_link);
+	free(it->renamed);
+	free(it->host_text);
+	free(it->reason);
+	buf_fini(&it->raw);
+	*it = (struct review_item){ 0 };
+}
+
+static int grow_items(struct review *r)
+{
+	if (r->n_items >= CHANGE_RECORDS_MAX + MANIFEST_ENTRIES_MAX)
+		return -EPROTO;
+	if (r->n_items < r->cap_items)
+		return 0;
+	uint32_t cap = r->cap_items ? r->cap_items * 2 : 64;
+	void *at = realloc(r->at, ((size_t)cap + 1) * sizeof(*r->at));
+	if (!at)
+		return -ENOMEM;
+	r->at = at;
+	void *status = realloc(r->status, cap);
+	if (!status)
+		return -ENOMEM;
+	r->status = status;
+	void *host = realloc(r->host, cap);
+	if (!host)
+		return -ENOMEM;
+	r->host = host;
+	r->cap_items = cap;
+	return 0;
+}
+
 static int take_item(struct review *r, struct span b)
 {
-	if (r->n_items == r->cap_items) {
-		if (r->n_items >= CHANGE_RECORDS_MAX + MANIFEST_ENTRIES_MAX)
-			return -EPROTO;
-		uint32_t cap = r->cap_items ? r->cap_items * 2 : 64;
-		void *p = realloc(r->items, (size_t)cap * sizeof(*r->items));
-		if (!p)
-			return -ENOMEM;
-		r->items = p;
-		r->cap_items = cap;
-	}
-	int e = review_get_item(&r->items[r->n_items], b, r->meta.n_projects);
+	struct review_item it;
+	int e = grow_items(r);
+
+	if (e < 0)
+		return e;
+	e = review_get_item(&it, b, r->meta.n_projects);
+	if (e < 0)
+		return e;
+	if (it.c.renamed != COMPARE_NONE)
+		r->renamed_end = MAX(r->renamed_end, it.c.renamed + 1);
+	r->status[r->n_items] = it.c.status;
+	r->host[r->n_items] = REVIEW_HOST_AS_SENT;
+	free_item(&it);
+	r->at[r->n_items] = r->raw.len;
+	e = buf_put(&r->raw, b.p, b.len);
 	if (e == 0)
-		r->n_items++;
+		r->at[++r->n_items] = r->raw.len;
 	return e;
 }
 
@@ -289,34 +328,40 @@ static int take_summary(struct review *r, struct span b)
 	return 0;
 }
 
-/* Shown paths name the project when there are several; a rename names the other half. */
-static int complete_items(struct review *r)
+/* Shown paths name the project when there are several. */
+static void name_project(const struct review *r, struct review_item *it)
 {
-	for (uint32_t i = 0; i < r->n_items; i++) {
-		struct review_item *it = &r->items[i];
-		if (it->c.project == COMPARE_NO_PROJECT || r->meta.n_projects < 2)
-			continue;
-		struct span base = path_base(span_str(r->meta.projects[it->c.project].path));
-		AUTO_BUF struct buf raw = { 0 };
-		if (buf_put(&raw, base.p, base.len) < 0 || buf_put(&raw, "/", 1) < 0 ||
-		    buf_put(&raw, it->raw.p, it->raw.len) < 0)
-			return -ENOMEM;
-		buf_fini(&it->raw);
-		it->raw = raw;
-		raw = (struct buf){ 0 };
-		free(it->path);
-		it->path = vis_dup(span_of(it->raw.p, it->raw.len));
-		it->raw_ok = span_eq(span_of(it->raw.p, it->raw.len), span_str(it->path));
+	if (it->c.project == COMPARE_NO_PROJECT || r->meta.n_projects < 2)
+		return;
+	struct span base = path_base(span_str(r->meta.projects[it->c.project].path));
+	struct buf raw = { 0 };
+	if (buf_put(&raw, base.p, base.len) < 0 || buf_put(&raw, "/", 1) < 0 ||
+	    buf_put(&raw, it->raw.p, it->raw.len) < 0) {
+		buf_fini(&raw);
+		return; /* without memory the short form is better than none */
 	}
-	for (uint32_t i = 0; i < r->n_items; i++) {
-		struct review_item *it = &r->items[i];
-		if (it->c.renamed == COMPARE_NONE)
-			continue;
-		if (it->c.renamed >= r->n_items)
-			return -EPROTO;
-		it->renamed = xstrdup(r->items[it->c.renamed].path);
+	buf_fini(&it->raw);
+	it->raw = raw;
+	free(it->path);
+	it->path = vis_dup(span_of(raw.p, raw.len));
+	it->raw_ok = span_eq(span_of(raw.p, raw.len), span_str(it->path));
+}
+
+static void decode(const struct review *r, uint32_t i, struct review_item *out)
+{
+	/* it was accepted when it came: only memory can be missing, and that aborts */
+	int e = review_get_item(out,
+	                        span_of(r->raw.p + r->at[i], (size_t)(r->at[i + 1] - r->at[i])),
+	                        r->meta.n_projects);
+
+	ASSERT(e == 0);
+	out->c.status = r->status[i];
+	if (r->host[i] != REVIEW_HOST_AS_SENT) {
+		out->host = r->host[i];
+		free(out->host_text);
+		out->host_text = NULL;
 	}
-	return 0;
+	name_project(r, out);
 }
 
 static int receive_list(struct review *r, struct err *err)
@@ -344,8 +389,9 @@ static int receive_list(struct review *r, struct err *err)
 			break;
 		}
 	} while (e == 0 && type != REVIEW_MSG_SUMMARY);
-	if (e == 0)
-		e = complete_items(r);
+	/* the other half of a rename must be an item, too */
+	if (e == 0 && r->renamed_end > r->n_items)
+		e = -EPROTO;
 	if (e == 0)
 		return 0;
 	struct err why = { 0 };
@@ -479,17 +525,6 @@ static void settle(struct review *r)
 		r->dirty = false;
 }
 
-static void free_item(struct review_item *it)
-{
-	free(it->path);
-	free(it->link);
-	free(it->old_link);
-	free(it->renamed);
-	free(it->host_text);
-	free(it->reason);
-	buf_fini(&it->raw);
-}
-
 static void close_all(int *fds, size_t n)
 {
 	for (size_t i = 0; fds && i < n; i++) {
@@ -506,9 +541,12 @@ void review_close(struct review *r)
 	(void)finish(&r->pid, &r->sock, NULL);
 	if (r->dirty && r->lock_fd >= 0)
 		settle(r);
-	for (uint32_t i = 0; i < r->n_items; i++)
-		free_item(&r->items[i]);
-	free(r->items);
+	for (size_t i = 0; i < ARRAY_LEN(r->ring); i++)
+		free_item(&r->ring[i]);
+	buf_fini(&r->raw);
+	free(r->at);
+	free(r->status);
+	free(r->host);
 	free(r->interrupted);
 	close_all(r->project_fds, r->meta.n_projects);
 	close_all(r->project_locks, r->project_locks ? r->meta.n_projects : 0);
@@ -533,10 +571,43 @@ uint32_t review_count(const struct review *r)
 	return r->n_items;
 }
 
-const struct review_item *review_item(const struct review *r, uint32_t i)
+const struct review_item *review_item(const struct review *cr, uint32_t i)
 {
+	/* the ring is a cache: what the caller sees of @cr does not change */
+	struct review *r = (struct review *)(uintptr_t)cr;
+
 	ASSERT(i < r->n_items);
-	return &r->items[i];
+	for (size_t k = 0; k < ARRAY_LEN(r->ring); k++) {
+		if (r->ring[k].path && r->ring_of[k] == i)
+			return &r->ring[k];
+	}
+	unsigned k = r->ring_next;
+	r->ring_next = (k + 1) % ARRAY_LEN(r->ring);
+	free_item(&r->ring[k]);
+	decode(r, i, &r->ring[k]);
+	r->ring_of[k] = i;
+	if (r->ring[k].c.renamed != COMPARE_NONE) {
+		struct review_item other;
+		decode(r, r->ring[k].c.renamed, &other);
+		r->ring[k].renamed = xstrdup(other.path);
+		free_item(&other);
+	}
+	return &r->ring[k];
+}
+
+/* Something about @i changed: it is decoded again when it is asked for. */
+static void set_status(struct review *r, uint32_t i, uint8_t status, uint8_t host)
+{
+	r->status[i] = status;
+	r->host[i] = host;
+	for (size_t k = 0; k < ARRAY_LEN(r->ring); k++) {
+		if (r->ring[k].path && r->ring_of[k] == i) {
+			/* in place: a caller may hold it */
+			r->ring[k].c.status = status;
+			if (host != REVIEW_HOST_AS_SENT)
+				r->ring[k].host = host;
+		}
+	}
 }
 
 const struct compare_summary *review_summary(const struct review *r)
@@ -548,15 +619,16 @@ void review_counts(const struct review *r, struct changeset_counts *out)
 {
 	*out = (struct changeset_counts){ .aside = r->summary.git.paths };
 	for (uint32_t i = 0; i < r->n_items; i++) {
-		const struct compare_change *c = &r->items[i].c;
-		if (c->flags & COMPARE_REFUSED ||
-		    (c->flags & COMPARE_IGNORED && c->status == CHANGESET_PENDING))
+		struct review_head h;
+		review_head(r, i, &h);
+		if (h.flags & COMPARE_REFUSED ||
+		    (h.flags & COMPARE_IGNORED && r->status[i] == CHANGESET_PENDING))
 			out->aside++;
-		else if (c->status == CHANGESET_PENDING)
+		else if (r->status[i] == CHANGESET_PENDING)
 			out->pending++;
-		else if (c->status == CHANGESET_APPLIED)
+		else if (r->status[i] == CHANGESET_APPLIED)
 			out->applied++;
-		else if (c->status == CHANGESET_REJECTED)
+		else if (r->status[i] == CHANGESET_REJECTED)
 			out->rejected++;
 		else
 			out->conflict++;
@@ -613,11 +685,6 @@ int review_diff(struct review *r, uint32_t i, int flags, struct buf *out, struct
 
 /* --- choosing --- */
 
-static bool may_apply(const struct review_item *it)
-{
-	return !(it->c.flags & COMPARE_REFUSED) && it->c.status != CHANGESET_APPLIED;
-}
-
 int review_select(const struct review *r, int select, uint32_t **out, size_t *out_n,
                   uint32_t *out_skipped)
 {
@@ -628,13 +695,16 @@ int review_select(const struct review *r, int select, uint32_t **out, size_t *ou
 	if (!list)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < r->n_items; i++) {
-		const struct review_item *it = &r->items[i];
-		if (!may_apply(it) || (it->c.flags & COMPARE_IGNORED && !(select & REVIEW_IGNORED)))
+		struct review_head h;
+		review_head(r, i, &h);
+		if (h.flags & COMPARE_REFUSED || r->status[i] == CHANGESET_APPLIED)
+			continue;
+		if (h.flags & COMPARE_IGNORED && !(select & REVIEW_IGNORED))
 			continue;
 		if (!(select & REVIEW_ALL)) {
-			if (it->c.status != CHANGESET_PENDING)
+			if (r->status[i] != CHANGESET_PENDING)
 				continue;
-			if (it->c.tier == CLASSIFY_AUTO) {
+			if (h.tier == CLASSIFY_AUTO) {
 				skipped++;
 				continue;
 			}
@@ -690,7 +760,7 @@ static size_t mark(const struct review *r, struct span want, const char *typed, 
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < r->n_items; i++) {
-		const struct review_item *it = &r->items[i];
+		const struct review_item *it = review_item(r, i);
 		struct span raw = span_of(it->raw.p, it->raw.len);
 		bool exact = span_eq(raw, want) || strcmp(it->path, typed) == 0;
 		if (!exact && !below(want, raw))
@@ -736,14 +806,16 @@ int review_decide(struct review *r, uint32_t i, enum changeset_status v, struct 
 	ASSERT(i < r->n_items && (v == CHANGESET_PENDING || v == CHANGESET_REJECTED));
 	if (r->status_fd < 0)
 		return err_set(err, -EROFS, "the change set was opened only for looking");
-	if (r->items[i].c.status == v)
+	if (r->status[i] == v)
 		return 0;
-	int e = fd_pwrite_all(r->status_fd, &b, 1, r->items[i].c.slot);
+	struct review_head h;
+	review_head(r, i, &h);
+	int e = fd_pwrite_all(r->status_fd, &b, 1, h.slot);
 	if (e == 0 && fdatasync(r->status_fd) < 0)
 		e = -errno;
 	if (e < 0)
 		return err_code(err, e, "cannot write the decision");
-	r->items[i].c.status = b;
+	set_status(r, i, b, r->host[i]);
 	r->dirty = true;
 	return 0;
 }
@@ -798,20 +870,22 @@ static void unlock_projects(struct review *r)
 static void count_outcome(struct review *r, const struct apply_outcome *o,
                           struct review_result *out)
 {
-	struct review_item *it = &r->items[o->change];
+	struct review_head h;
+	uint8_t status = r->status[o->change];
 
+	review_head(r, o->change, &h);
 	switch ((enum apply_result)o->result) {
 	case APPLY_DONE:
 		out->done++;
-		it->c.status = CHANGESET_APPLIED;
+		status = CHANGESET_APPLIED;
 		break;
 	case APPLY_ALREADY:
 		out->already++;
-		it->c.status = CHANGESET_APPLIED;
+		status = CHANGESET_APPLIED;
 		break;
 	case APPLY_CONFLICT:
 		out->conflict++;
-		it->c.status = CHANGESET_CONFLICT;
+		status = CHANGESET_CONFLICT;
 		break;
 	case APPLY_REFUSED:
 		out->refused++;
@@ -823,9 +897,9 @@ static void count_outcome(struct review *r, const struct apply_outcome *o,
 		out->failed++;
 		break;
 	}
-	it->host = o->result;
+	set_status(r, o->change, status, o->result);
 	out->broke_links += o->broke_link && o->result == APPLY_DONE;
-	out->warned_tier2 += it->c.tier == CLASSIFY_BUILD && o->result == APPLY_DONE;
+	out->warned_tier2 += h.tier == CLASSIFY_BUILD && o->result == APPLY_DONE;
 }
 
 static int receive_outcomes(struct review *r, int sock, const uint32_t *chosen, size_t n,

@@ -69,6 +69,7 @@ void review_close(struct review *r);
 
 const struct changeset_meta *review_meta(const struct review *r);
 uint32_t review_count(const struct review *r);
+/* Valid until eight others have been asked for: a set may be large, copy what is to stay. */
 const struct review_item *review_item(const struct review *r, uint32_t i);
 const struct compare_summary *review_summary(const struct review *r);
 void review_counts(const struct review *r, struct changeset_counts *out);

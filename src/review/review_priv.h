@@ -20,6 +20,7 @@ enum {
 	REVIEW_MSG_DIFF,     /* parent: index u32, flags u32; worker: struct diff_stat, text */
 	REVIEW_MSG_OUTCOME,  /* apply worker: struct apply_outcome */
 	REVIEW_MSG_DONE,     /* apply worker: the counts; it ends */
+	REVIEW_HOST_AS_SENT = 0xff,
 	REVIEW_MSG_MAX = DIFF_OUT_MAX + 1024 * 1024,
 };
 
@@ -37,8 +38,18 @@ struct review {
 	pid_t self; /* the command line */
 	pid_t pid;  /* the worker that shows; 0: none */
 	int sock;
-	struct review_item *items;
+	/*
+	 * The changes as the worker sent them, checked: a hundred bytes each where a
+	 * struct review_item with its texts takes a thousand. One is decoded when asked for.
+	 */
+	struct buf raw;
+	uint64_t *at;           /* offset of each, and the end */
+	uint8_t *status, *host; /* what changed since; HOST_AS_SENT */
 	uint32_t n_items, cap_items;
+	uint32_t renamed_end; /* one above the highest index that a rename names */
+	struct review_item ring[8];
+	uint32_t ring_of[8];
+	unsigned ring_next;
 	struct compare_summary summary;
 	uint32_t *interrupted;
 	size_t n_interrupted;
@@ -53,6 +64,14 @@ int review_put_item(struct buf *b, const struct compare_change *c, struct span p
 int review_get_item(struct review_item *out, struct span b, uint32_t n_projects) MUST_CHECK;
 int review_put_outcome(struct buf *b, const struct apply_outcome *o) MUST_CHECK;
 int review_get_outcome(struct apply_outcome *out, struct span b) MUST_CHECK;
+
+/* What stands at the front of an item, without decoding the rest. */
+struct review_head {
+	uint32_t slot;
+	uint16_t project, flags;
+	uint8_t tier;
+};
+void review_head(const struct review *r, uint32_t i, struct review_head *out);
 
 /* The children's mains: never return. */
 NORETURN void review_worker_show(const struct review *r, int sock);

@@ -104,12 +104,13 @@ int review_text_list(struct buf *out, const struct review *r)
 	const struct compare_summary *s = &r->summary;
 
 	for (uint32_t i = 0; i < r->n_items; i++) {
-		const struct review_item *it = &r->items[i];
-		if (it->c.flags & COMPARE_IGNORED)
+		struct review_head h;
+		review_head(r, i, &h);
+		if (h.flags & COMPARE_IGNORED)
 			continue;
 		TRY(review_text_item(out, r, i));
-		if (it->c.status != CHANGESET_PENDING)
-			TRY(buf_printf(out, "  %s\n", statuses[it->c.status]));
+		if (r->status[i] != CHANGESET_PENDING)
+			TRY(buf_printf(out, "  %s\n", statuses[r->status[i]]));
 		TRY(review_text_notes(out, r, i));
 	}
 	if (s->git.paths)
@@ -336,7 +337,7 @@ int review_json_list(struct buf *out, const struct review *r)
 	for (uint32_t i = 0; i < r->n_items; i++) {
 		if (i)
 			TRY(buf_put(out, ",\n", 2));
-		TRY(put_item(out, &r->items[i]));
+		TRY(put_item(out, review_item(r, i)));
 	}
 	return buf_printf(out, "]}\n");
 }

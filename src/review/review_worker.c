@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "cage/cage.h"
+#include "review/changeset_priv.h"
 #include "review/review_priv.h"
 
 enum { RENAME_FILE_MAX = 16 * 1024 * 1024, RENAME_TOTAL_MAX = 64 * 1024 * 1024 };
@@ -141,6 +142,11 @@ static void send_items(struct worker *w)
 			apply_check(&w->opts, i, &host);
 		if (host.broke_link && (c.kind == COMPARE_MODIFIED || c.kind == COMPARE_TYPE))
 			c.flags |= COMPARE_BREAKS_LINK;
+		if (i % 16384 == 0) {
+			size_t from =
+				0; /* pages of the index that were read are not needed again */
+			changeset_drop(w->set->index, &from, w->set->index.len);
+		}
 		b.len = path.len = 0;
 		if (compare_path(w->list, i, &path) < 0 ||
 		    review_put_item(&b, &c, span_of(path.p, path.len), &host) < 0 ||

@@ -926,6 +926,75 @@ def test_diff_against_git():
             assert body(got) == body(want), (n, got, want)
 
 
+def check_schema(schema, v, root=None, at="$"):
+    """The part of JSON Schema that docs/schemas uses."""
+    root = root or schema
+    if "$ref" in schema:
+        schema = root["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+    kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool,
+             "null": type(None)}
+    want = schema.get("type", [])
+    want = [want] if isinstance(want, str) else want
+    assert not want or any(type(v) is kinds[k] for k in want), (at, v)
+    assert "const" not in schema or v == schema["const"], (at, v)
+    assert "enum" not in schema or v in schema["enum"], (at, v)
+    assert "pattern" not in schema or re.search(schema["pattern"], v), (at, v)
+    if isinstance(v, dict):
+        for k in schema.get("required", []):
+            assert k in v, (at, k)
+        known = schema.get("properties", {})
+        for k, x in v.items():
+            if k in known:
+                check_schema(known[k], x, root, at + "." + k)
+            elif isinstance(schema.get("additionalProperties"), dict):
+                check_schema(schema["additionalProperties"], x, root, at + "." + k)
+            else:
+                assert not known or len(known) < len(schema.get("required", [])), (at, "undocumented", k)
+    if isinstance(v, list) and "items" in schema:
+        for i, x in enumerate(v):
+            check_schema(schema["items"], x, root, "%s[%d]" % (at, i))
+    if schema.get("format") == "date-time" and isinstance(v, str):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", v), (at, v)
+
+
+def test_json_is_as_documented():
+    docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "schemas")
+    if not os.path.isdir(docs):
+        return "no docs beside the tests"
+
+    def schema(n):
+        with open(os.path.join(docs, n + ".json")) as f:
+            return json.load(f)
+    with Box() as x:
+        x.write("a", b"1")
+        x.write("d/b", b"1")
+        x.write("old", b"renamed content\n")
+        g = Guest().file("a", b"2").delete("d").file(b"\xff", b"3").link("l", "/etc").file("new", b"renamed content\n")
+        g.delete("old").file(".ssh/k", b"k").file(".git/HEAD", b"h").file("Makefile", b"m", 0o6755)
+        x.make(g)
+        check_schema(schema("review"), x.list())
+        check_schema(schema("changes"), json.loads(x.tool("sets").stdout))
+        x.write("a", b"host")
+        check_schema(schema("apply"), x.apply("--auto", want=3))
+        check_schema(schema("review"), x.list())
+        check_schema(schema("changes"), json.loads(x.tool("sets").stdout))
+
+
+def test_root_reviews_a_users_project():
+    if os.geteuid() != 0:
+        return "not root"
+    with Box() as x:
+        x.write("d/f", b"one\n", 0o600)
+        for n in ("", "d", "d/f"):
+            os.chown(x.at(n), 1234, 1234)
+        os.chmod(x.at("d"), 0o700)
+        x.make(Guest().file("d/f", b"two\n", 0o600))
+        assert b"-one" in x.tool("diff", "set-aaaaaa", "d/f").stdout
+        x.apply("--auto", want=0)
+        st = os.stat(x.at("d/f"))
+        assert x.read("d/f") == b"two\n" and (st.st_uid, st.st_gid) == (1234, 1234)
+
+
 def test_names_and_depth():
     with Box() as x:
         x.write("k", b"")
