@@ -103,7 +103,7 @@ struct cage_opts {
 	/*
 	 * Started as root (real uid 0): become this uid and gid, no groups. 0: stay
 	 * root without capabilities. Ignored otherwise. CAGE_APPLY ignores it.
-	 * Directories that the role writes to must belong to it; SCAN and DISK keep
+	 * Directories that the role writes to must belong to it; SCAN, DISK and REVIEW keep
 	 * CAP_DAC_READ_SEARCH, so they read what root may read below their fds.
 	 */
 	uid_t uid;

@@ -60,7 +60,10 @@ const struct cage_role_info cage_roles[CAGE_ROLES] = {
 	                 .real_ids = true,
 	                 .root_caps = CAP(CAP_CHOWN) | CAP(CAP_FOWNER) | CAP(CAP_DAC_OVERRIDE) |
 	                              CAP(CAP_DAC_READ_SEARCH) },
-	[CAGE_REVIEW] = { .name = "review", .memory_max = 16 * GIB, .nofile_max = 1024 },
+	[CAGE_REVIEW] = { .name = "review",
+	                  .memory_max = 16 * GIB,
+	                  .nofile_max = 1024,
+	                  .root_caps = CAP(CAP_DAC_READ_SEARCH) },
 	/* the guest's memory and any number of mappings: bounded by the guest's size */
 	[CAGE_QEMU] = { .name = "qemu", .memory_max = 0, .nofile_max = 4096, .threads = true },
 };
