@@ -426,6 +426,8 @@ static void on_message(void *arg, const struct ctl *m)
 		on_started(s, m);
 		return;
 	case CTL_EXITED:
+		if (s->finishing)
+			return; /* we ended it ourselves, and know the status */
 		s->exited = true;
 		s->res->exit_status = m->exited.by_signal ? 128 + m->exited.code : m->exited.code;
 		s->res->signal = m->exited.by_signal ? m->exited.code : 0;

@@ -387,12 +387,16 @@ static int make_folder(struct err *err)
 	m.changes_fd = open(m.dirs.changes, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (m.top_fd < 0 || m.changes_fd < 0)
 		return err_errno(err, "cannot open '%s'", m.dirs.state);
-	if (!m.recover && mkdirat(m.top_fd, m.st.id, 0700) < 0)
+	/* A sweep of another run judges what it can lock: the folder gets its name
+	 * only once the lock is held and the state says what it is. */
+	char fresh[STATE_ID_MAX + 8];
+	(void)snprintf(fresh, sizeof(fresh), ".new-%s", m.st.id);
+	const char *name = m.recover ? m.st.id : fresh;
+	if (!m.recover && mkdirat(m.top_fd, fresh, 0700) < 0)
 		return err_errno(err, "cannot create sandbox '%s'", m.st.id);
-	m.dir_fd = openat(m.top_fd, m.st.id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	m.dir_fd = openat(m.top_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (m.dir_fd < 0)
 		return err_errno(err, "cannot open sandbox '%s'", m.st.id);
-	/* the lock first: from here on a crash leaves what a sweep may judge */
 	r = new_file("lock", &lock, err);
 	if (r < 0)
 		return r;
@@ -406,6 +410,8 @@ static int make_folder(struct err *err)
 		r = state_write(m.dir_fd, &m.st, err);
 		if (r < 0)
 			return r;
+		if (renameat(m.top_fd, fresh, m.top_fd, m.st.id) < 0)
+			return err_errno(err, "cannot create sandbox '%s'", m.st.id);
 	}
 	if (mkdirat(m.dir_fd, "staging", 0700) < 0 && errno != EEXIST)
 		return err_errno(err, "cannot create the staging folder");

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -228,6 +229,8 @@ int state_lock(int dirfd, int *out_lock)
 	return 0;
 }
 
+enum { FRESH_S = 600 };
+
 int state_sweep(const struct state_dirs *d)
 {
 	AUTO_CLOSE int top = open(d->sandboxes, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -240,7 +243,13 @@ int state_sweep(const struct state_dirs *d)
 	if (!dir)
 		return -errno;
 	for (struct dirent *e; (e = readdir(dir));) {
-		if (e->d_name[0] == '.')
+		struct stat age;
+		bool fresh = strncmp(e->d_name, ".new-", 5) == 0;
+		if (e->d_name[0] == '.' && !fresh)
+			continue;
+		/* one that is just being made has no lock yet: only an old one is dead */
+		if (fresh && (fstatat(top, e->d_name, &age, AT_SYMLINK_NOFOLLOW) < 0 ||
+		              time(NULL) - age.st_mtime < FRESH_S))
 			continue;
 		AUTO_CLOSE int fd =
 			openat(top, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

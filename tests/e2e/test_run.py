@@ -136,7 +136,7 @@ def test_tmp_size_and_disk(h):
 
 def test_oom_is_said(h):
     p = h.project("demo", {})
-    r = h.run_shell(p, "sh", "-c", "tail -c 2000000000 /dev/zero | wc -c; exit 0",
+    r = h.run_shell(p, "sh", "-c", "dd if=/dev/zero of=/dev/null bs=700M count=1",
                     flags=["--memory", "512m"])
     assert "out of memory" in r.errtext, r
 
@@ -192,7 +192,7 @@ def test_interactive_shell(h):
     time.sleep(0.5)
     t.send("\x1a")
     t.expect("Stopped")
-    t.send("kill %1; wait; echo done=1\r")
+    t.send("kill -9 %1; wait; echo do''ne=1\r")
     t.expect("done=1")
     t.send("exit 7\r")
     assert t.wait(120) == 7
@@ -223,7 +223,7 @@ def test_terminal_restored_after_kill(h):
     t = pty_shell(h, p)
     os.kill(t.p.pid, signal.SIGTERM)
     rc = t.wait(120)
-    assert rc in (143, 129, 130, 0, 128 + 15), rc
+    assert rc == 143, rc    # an interactive shell ignores TERM: it is ended after a grace
     assert t.attrs_restored()
     h.wait_clean(timeout_s=60)
 
