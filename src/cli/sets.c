@@ -157,10 +157,8 @@ static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *op
 		return -1;
 	int code = cli_fail(&e);
 	if (r == -ENOTUNIQ) {
-		struct buf b = { 0 };
-		if (review_json_sets(&b, &several) == 0 && v->json)
-			(void)cli_print(&b, 0);
-		buf_fini(&b);
+		for (size_t i = 0; i < several.n; i++)
+			(void)fprintf(stderr, "  %s\n", several.sets[i].id);
 		code = CLI_EXIT_USAGE;
 	}
 	changeset_list_fini(&several);

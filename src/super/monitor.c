@@ -377,6 +377,14 @@ static int new_file(const char *name, int *out, struct err *err)
 	return *out < 0 ? err_errno(err, "cannot create '%s' in the sandbox's folder", name) : 0;
 }
 
+/* A set that was complete when everything died, but not published yet. */
+static bool staged_before(void)
+{
+	AUTO_FREE char *path = xasprintf("staging/%s", m.st.id);
+
+	return faccessat(m.dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 static int make_folder(struct err *err)
 {
 	AUTO_CLOSE int lock = -1;
@@ -413,6 +421,8 @@ static int make_folder(struct err *err)
 		if (renameat(m.top_fd, fresh, m.top_fd, m.st.id) < 0)
 			return err_errno(err, "cannot create sandbox '%s'", m.st.id);
 	}
+	if (m.recover && !staged_before()) /* what an export left half done */
+		(void)!path_remove_tree(m.dir_fd, "staging");
 	if (mkdirat(m.dir_fd, "staging", 0700) < 0 && errno != EEXIST)
 		return err_errno(err, "cannot create the staging folder");
 	m.staging_fd = openat(m.dir_fd, "staging", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -806,13 +816,20 @@ int main(int argc, char **argv)
 	}
 	if (r == 0)
 		r = make_folder(&e);
-	if (r == 0)
+	if (r == 0 && m.recover && staged_before() && publish(m.st.id) == 0) {
+		/* nothing to boot for: the export was over already */
+		m.published = true;
+		m.last = (struct link_msg){ .type = LINK_STAGED };
+		(void)snprintf(m.last.id, sizeof(m.last.id), "%s", m.st.id);
+		(void)set_phase(STATE_STAGED);
+	} else if (r == 0) {
 		r = start(&e);
+		if (r == 0)
+			(void)loop_run(m.l);
+	}
 	if (r < 0) {
 		log_error("%s", e.text);
 		remember_err(&e);
-	} else {
-		(void)loop_run(m.l);
 	}
 	end_children();
 	/* what the CLI is told must be true: the folder first */

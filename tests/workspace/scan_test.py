@@ -80,6 +80,10 @@ class Scan:
         self.check()
         if shutil.which("fsck.erofs"):
             # the data is not in the file: only the metadata is looked at
+            # fsck.erofs reads an attribute header behind each inode, also where the last one
+            # ends the file: the served disk goes on there
+            os.truncate(os.path.join(self.dir, "meta"),
+                        os.path.getsize(os.path.join(self.dir, "meta")) + 4096)
             r = subprocess.run(["fsck.erofs", os.path.join(self.dir, "meta")],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             if r.returncode:
