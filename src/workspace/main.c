@@ -38,7 +38,7 @@ static int usage(const char *what)
 	(void)fprintf(
 		stderr,
 		"cloche-scan: %s\n"
-		"usage: cloche-scan --project NAME=FD... --manifest FD --meta FD --report FD\n"
+		"usage: cloche-scan --project NAME=FD... --manifest FD --meta FD [--report FD]\n"
 		"       [--exclude PATTERN]... [--heavy] [--skip-dev-ino DEV:INO]...\n"
 		"       [--uuid HEX] [--uid UID]\n",
 		what);
@@ -169,8 +169,8 @@ static const char *parse(int argc, char **argv, struct args *a)
 		if (!ok)
 			return name;
 	}
-	if (a->o.n_projects == 0 || a->o.manifest_fd < 0 || a->o.meta_fd < 0 || a->o.report_fd < 0)
-		return "a project, the manifest, the image or the report is missing";
+	if (a->o.n_projects == 0 || a->o.manifest_fd < 0 || a->o.meta_fd < 0)
+		return "a project, the manifest or the image is missing";
 	a->o.projects = a->projects;
 	a->o.exclude = span_of(a->exclude.p, a->exclude.len);
 	return NULL;

@@ -76,7 +76,8 @@ int scan_run(const struct scan_opts *o, struct err *err)
 	for (size_t i = 0; i < ARRAY_LEN(passes) && ret == 0; i++)
 		ret = passes[i](&s, &local);
 	if (ret < 0) {
-		if (ftruncate(o->report_fd, 0) < 0 || scan_report_error(o->report_fd, &local) < 0)
+		if (o->report_fd >= 0 &&
+		    (ftruncate(o->report_fd, 0) < 0 || scan_report_error(o->report_fd, &local) < 0))
 			(void)err_hint(&local, "the report could not be written, either");
 		if (err)
 			*err = local;

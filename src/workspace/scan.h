@@ -2,7 +2,7 @@
 /*
  * scan.h - from project directories to a manifest and an EROFS metadata image.
  *
- *	cloche-scan --project NAME=FD... --manifest FD --meta FD --report FD
+ *	cloche-scan --project NAME=FD... --manifest FD --meta FD [--report FD]
  *	            [--exclude PATTERN]... [--heavy] [--skip-dev-ino DEV:INO]...
  *	            [--uuid 32HEX] [--uid UID]
  *
@@ -10,7 +10,8 @@
  *		guest). One to MANIFEST_PROJECTS_MAX; their order is that of the
  *		manifest's projects
  * --manifest, --meta, --report
- *		files opened for reading and writing, empty; written from offset 0
+ *		files opened for reading and writing, empty; written from offset 0.
+ *		Without --report there is none
  * --exclude	a gitignore pattern relative to each project; after .clocheignore
  * --heavy	the performance patterns (policy/secret_paths.h), before .clocheignore
  * --skip-dev-ino
@@ -65,7 +66,8 @@ struct scan_project {
 struct scan_opts {
 	const struct scan_project *projects;
 	size_t n_projects;
-	int manifest_fd, meta_fd, report_fd;
+	int manifest_fd, meta_fd;
+	int report_fd;       /* -1: none */
 	struct span exclude; /* pattern file made of all --exclude */
 	bool heavy;
 	struct {

@@ -312,6 +312,8 @@ int scan_report(struct scan *s, struct err *err)
 {
 	struct out o = { 0 };
 
+	if (s->o->report_fd < 0)
+		return 0;
 	put(&o, "{ ");
 	put_number(&o, "schema", SCAN_REPORT_SCHEMA, ",\n\"projects\": [");
 	for (size_t i = 0; i < s->o->n_projects; i++) {

@@ -641,6 +641,19 @@ def test_race_tree():
         t.join()
 
 
+def test_no_report():
+    d = new()
+    put(d, "a")
+    fds = [os.open(d, os.O_RDONLY)] + [os.open(os.path.join(TMP, n), os.O_RDWR | os.O_CREAT, 0o600)
+                                       for n in ("m1", "m2")]
+    r = subprocess.run([SCAN, "--project", "a=%d" % fds[0], "--manifest", str(fds[1]), "--meta",
+                        str(fds[2])], pass_fds=fds, env=SCAN_ENV)
+    eq(r.returncode, 0)
+    eq(os.fstat(fds[1]).st_size > 0, True, "a manifest")
+    for fd in fds:
+        os.close(fd)
+
+
 def test_arguments():
     d = new()
     fd = os.open(d, os.O_RDONLY)
