@@ -814,6 +814,33 @@ def test_one_at_a_time():
         os.close(lock2)
 
 
+def test_fifo_on_the_host_blocks_nothing():
+    with Box() as x:
+        for n in ("mod", "del", "mode"):
+            x.write(n, b"base")
+        x.make(Guest().file("mod", b"guest", base=True).delete("del").file("new", b"g")
+               .same("mode", os.fsdecode(x.at("mode")), 0o755))
+        for n in ("mod", "del", "mode", "new"):
+            if x.exists(n):
+                os.unlink(x.at(n))
+            os.mkfifo(x.at(n))
+        start = time.time()
+        x.list()
+        x.tool("diff", "set-aaaaaa", "mod")
+        assert set(results(x.apply("--all", want=3)).values()) == {"conflict"}
+        assert time.time() - start < 20
+
+
+def test_project_below_a_link():
+    with Box() as x:
+        x.write("a", b"1")
+        x.make(Guest().file("a", b"2"))
+        os.rename(x.project, x.project + ".real")
+        os.symlink(x.project + ".real", x.project)
+        x.apply("--auto", want=0)
+        assert x.read("a") == b"2" and os.path.islink(x.project)
+
+
 def test_project_replaced():
     with Box() as x:
         x.write("a", b"1")
