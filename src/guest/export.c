@@ -195,6 +195,12 @@ static void on_stuck(void *arg)
 	fail(g, &err);
 }
 
+void export_progress(struct guest *g)
+{
+	if (g->ex.waiting)
+		loop_timer_set(g->loop, &g->ex.timer, GUEST_KILL_MS, on_stuck, g);
+}
+
 int export_start(struct guest *g, const struct msg *m, struct err *err)
 {
 	struct export_run *x = &g->ex;
@@ -216,7 +222,7 @@ int export_start(struct guest *g, const struct msg *m, struct err *err)
 	g->state = MSG_STATE_FROZEN;
 	/* all but this process; none can escape by forking (kill(2), all at once) */
 	(void)kill(-1, SIGKILL);
-	loop_timer_set(g->loop, &x->timer, GUEST_KILL_MS, on_stuck, g);
+	export_progress(g);
 	guest_reap(g); /* perhaps there was nobody */
 	return 1;
 }

@@ -22,9 +22,9 @@ enum {
 	GUEST_SYNCS_MAX = 8,
 	GUEST_WORDS_MAX = 64 * 1024,
 	GUEST_WORDS_BYTES_MAX = 8 * 1024 * 1024,
-	GUEST_QUIET_MS = 1000, /* after a command's end, for those that hold its output */
-	GUEST_TAIL_MS = 2000,  /* ... and at most so long when they go on talking */
-	GUEST_KILL_MS = 10 * 1000,
+	GUEST_QUIET_MS = 1000,     /* after a command's end, for those that hold its output */
+	GUEST_TAIL_MS = 2000,      /* ... and at most so long when they go on talking */
+	GUEST_KILL_MS = 10 * 1000, /* without a single one ending */
 };
 
 /* argv or env, gathered from MSG_ARGS; NULL-terminated once words_end() was called. */
@@ -166,6 +166,7 @@ int launch_pack_env(char **env); /* memfd or -errno */
 int export_start(struct guest *g, const struct msg *m, struct err *err);
 int export_want(struct guest *g, const struct msg *m, struct err *err);
 void export_thaw(struct guest *g);
+void export_progress(struct guest *g);    /* somebody ended: wait on for the others */
 void export_no_children(struct guest *g); /* nobody is left: the walk may start */
 bool export_reaped(struct guest *g, pid_t pid, int status);
 int export_writable(struct guest *g);

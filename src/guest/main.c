@@ -377,6 +377,7 @@ void guest_reap(struct guest *g)
 			export_no_children(g);
 		if (pid <= 0)
 			return;
+		export_progress(g);
 		/* neither: an orphan of a session */
 		if (!session_reaped(g, pid, status) && !export_reaped(g, pid, status))
 			(void)sync_reaped(g, pid, status);

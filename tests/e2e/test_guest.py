@@ -690,8 +690,7 @@ def test_channel_cut(h):
     with guest(h) as vm:
         g = vm.host
         ch, seq = g.start(["sh", "-c", "echo kept >/work/demo/kept; while :; do echo x; done"])
-        g.wait(seq)
-        time.sleep(0.5)
+        g.until(lambda: g.ch[ch].out[wire.OUT], 30, "output")
         t0 = time.monotonic()
         vm.cut()
         assert vm.wait_end(20) == 0
