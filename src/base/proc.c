@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -139,6 +140,7 @@ int proc_spawn(struct proc *out, const struct proc_spec *spec, struct err *err)
 int proc_wait(struct proc *p, int timeout_ms, int *out_status)
 {
 	struct pollfd pf = { .fd = p->pidfd, .events = POLLIN };
+	struct rusage ru = { 0 };
 	int status = 0;
 
 	if (p->pidfd < 0)
@@ -148,12 +150,18 @@ int proc_wait(struct proc *p, int timeout_ms, int *out_status)
 		return -errno;
 	if (r == 0)
 		return -ETIMEDOUT;
-	while (waitpid(p->pid, &status, 0) < 0) {
+	while (wait4(p->pid, &status, 0, &ru) < 0) {
 		if (errno != EINTR)
 			return -errno;
 	}
 	auto_close_(&p->pidfd);
-	*p = (struct proc){ .pid = 0, .pidfd = -1 };
+	*p = (struct proc){
+		.pid = 0,
+		.pidfd = -1,
+		.cpu_us = (uint64_t)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1000000 +
+		          (uint64_t)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec),
+		.rss_max = (uint64_t)ru.ru_maxrss * 1024,
+	};
 	if (out_status)
 		*out_status = status;
 	return 0;

@@ -10,6 +10,7 @@
 #ifndef CLOCHE_BASE_PROC_H
 #define CLOCHE_BASE_PROC_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/util.h"
@@ -38,6 +39,8 @@ struct proc_spec {
 struct proc {
 	pid_t pid;
 	int pidfd; /* -1 when there is no process */
+	/* set when it is reaped: what it used, with what it reaped itself */
+	uint64_t cpu_us, rss_max;
 };
 
 /*

@@ -272,6 +272,12 @@ static void describe(struct err *e, enum child c)
 	}
 }
 
+static void log_usage(const char *name, uint64_t cpu_us, uint64_t rss_max)
+{
+	log_info("%s used cpu_us=%llu rss_max=%llu", name, (unsigned long long)cpu_us,
+	         (unsigned long long)rss_max);
+}
+
 static void on_child(void *arg, uint32_t events UNUSED)
 {
 	struct child_state *s = arg;
@@ -639,6 +645,8 @@ static void end_children(void)
 	proc_end(&m.ch[CH_QEMU].p, m.off && m.ch[CH_QEMU].running ? 300 : 0);
 	proc_end(&m.ch[CH_DISK].p, 0);
 	proc_end(&m.ch[CH_SCAN].p, 0);
+	for (int i = 0; i < CHILDREN; i++)
+		log_usage(child_names[i], m.ch[i].p.cpu_us, m.ch[i].p.rss_max);
 }
 
 static void leave_folder(void)
@@ -835,6 +843,12 @@ int main(int argc, char **argv)
 	/* what the CLI is told must be true: the folder first */
 	if (m.dir_fd >= 0 && m.lock_fd >= 0)
 		leave_folder();
+	struct rusage ru;
+	if (getrusage(RUSAGE_SELF, &ru) == 0)
+		log_usage("cloche-super",
+		          (uint64_t)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1000000 +
+		                  (uint64_t)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec),
+		          (uint64_t)ru.ru_maxrss * 1024);
 	report();
 	return r < 0 ? 1 : 0;
 }
