@@ -14,11 +14,11 @@ enum {
 };
 
 struct asked {
-	uint32_t ordinal;
+	uint32_t ordinal, entry;
 	struct hash hash; /* what the guest has */
 };
 
-enum stage { EX_INDEX, EX_WANT, EX_BLOBS, EX_DONE };
+enum stage { EX_INDEX, EX_WANT, EX_WANTING, EX_BLOBS, EX_DONE };
 
 struct export
 {
@@ -33,13 +33,14 @@ struct export
 	struct buf in; /* a record that is not complete yet */
 	uint8_t *want; /* a bit a record: its blob is to be fetched */
 	size_t want_bytes;
+	uint32_t want_at;      /* records before it were asked for */
 	uint64_t wanted_bytes; /* sum of the sizes of all wanted blobs, as they arrive */
 	struct asked asked[EXPORT_ASKED_MAX];
 	size_t asked_head, asked_n;
 	uint32_t at[CHANGE_DEPTH_MAX + 2]; /* baseline directory at each depth, or MANIFEST_NONE */
 	uint32_t depth;
 	bool stalled;
-	bool index_done; /* the guest waits for WANT */
+	struct err dead; /* the error that ended it; code 0 while it lives */
 };
 
 int export_new(struct export **out, const struct export_opts *o, const struct export_ops *ops,
@@ -125,30 +126,27 @@ static int get_fact(struct export *x, uint32_t ordinal, uint64_t *size, struct h
 	return 0;
 }
 
+/* One message of wants; the guest's answer brings the next. */
 static int send_wants(struct export *x, struct err *err)
 {
 	static struct msg_range ranges[MSG_WANT_MAX]; /* one export a process at a time */
-	uint32_t n = 0, total = 0;
-	int r;
+	uint32_t n = 0, i;
 
-	for (uint32_t i = 0; i < x->walk.count; i++) {
+	for (i = x->want_at; i < x->walk.count; i++) {
 		if (!wanted(x, i))
 			continue;
-		total++;
 		if (n && ranges[n - 1].first + ranges[n - 1].count == i) {
 			ranges[n - 1].count++;
 			continue;
 		}
-		if (n == MSG_WANT_MAX) {
-			r = x->ops.want(x->ops.arg, ranges, n, false);
-			if (r < 0)
-				return err_code(err, r, "cannot ask the guest for changed files");
-			n = 0;
-		}
+		if (n == MSG_WANT_MAX)
+			break;
 		ranges[n++] = (struct msg_range){ .first = i, .count = 1 };
 	}
-	x->stage = EX_BLOBS;
-	r = x->ops.want(x->ops.arg, ranges, n, true);
+	bool last = i == x->walk.count;
+	x->want_at = i;
+	x->stage = last ? EX_BLOBS : EX_WANTING;
+	int r = x->ops.want(x->ops.arg, ranges, n, last);
 	return r < 0 ? err_code(err, r, "cannot ask the guest for changed files") : 0;
 }
 
@@ -181,8 +179,9 @@ static int take_file(struct export *x, uint32_t ordinal, const struct change_rec
 			e = x->ops.ask_hash(x->ops.arg, i);
 			if (e == 0) {
 				size_t at = (x->asked_head + x->asked_n++) % EXPORT_ASKED_MAX;
-				x->asked[at] =
-					(struct asked){ .ordinal = ordinal, .hash = r->hash };
+				x->asked[at] = (struct asked){ .ordinal = ordinal,
+					                       .entry = i,
+					                       .hash = r->hash };
 				return 0;
 			}
 			/* cloche-disk is gone: fetch it, the comparison comes at review */
@@ -272,7 +271,7 @@ static int take_blob(struct export *x, const struct change_record *r, struct err
 }
 
 /* Take whole records from the buffer until it is empty or hashes are needed. */
-static int run(struct export *x, struct err *err)
+static int take_records(struct export *x, struct err *err)
 {
 	size_t at = 0;
 	int r = 0;
@@ -291,11 +290,15 @@ static int run(struct export *x, struct err *err)
 				x->stalled = true;
 				break;
 			}
-			if (!x->index_done)
-				break;
 			r = send_wants(x, err);
 			if (r < 0)
 				break;
+		}
+		if (x->stage == EX_WANTING) {
+			if (at != x->in.len)
+				r = err_set(err, -EPROTO,
+				            "the guest sent files before it was asked for them");
+			break;
 		}
 		r = change_parse(&rec, x->in.p + at, x->in.len - at, &used);
 		if (r == -EAGAIN) {
@@ -307,6 +310,11 @@ static int run(struct export *x, struct err *err)
 			break;
 		}
 		at += used;
+		/* before the set gets its name: what follows the end is no part of it */
+		if (rec.type == CHANGE_BLOBS_END && at != x->in.len) {
+			r = err_set(err, -EPROTO, "the guest sent more than its change set");
+			break;
+		}
 		r = x->stage == EX_INDEX ? take_index(x, &rec, err) : take_blob(x, &rec, err);
 		if (r < 0)
 			break;
@@ -317,27 +325,46 @@ static int run(struct export *x, struct err *err)
 	return x->stalled ? -EAGAIN : 0;
 }
 
+/* A set that was refused once must not be finished by what comes after. */
+static int die(struct export *x, int r, const struct err *why)
+{
+	x->dead = *why;
+	x->dead.code = r;
+	if (x->cw)
+		changeset_abort(take_ptr(&x->cw));
+	buf_fini(&x->in);
+	x->in = (struct buf){ 0 };
+	x->asked_n = 0;
+	return r;
+}
+
+static int run(struct export *x, struct err *err)
+{
+	int r = take_records(x, err);
+
+	return r < 0 && r != -EAGAIN ? die(x, r, err) : r;
+}
+
 int export_feed(struct export *x, struct span bytes, struct err *err)
 {
+	if (x->dead.code) {
+		*err = x->dead;
+		return x->dead.code;
+	}
 	if (x->stage == EX_DONE)
 		return err_set(err, -EPROTO, "the guest sent more than its change set");
 	/* the caller stops while we are stalled, and a stream's credit is bounded */
-	if (buf_put(&x->in, bytes.p, bytes.len) < 0)
-		return err_set(err, -ENOMEM, "no memory for the change stream");
+	if (buf_put(&x->in, bytes.p, bytes.len) < 0) {
+		err_set(err, -ENOMEM, "no memory for the change stream");
+		return die(x, -ENOMEM, err);
+	}
 	return run(x, err);
 }
 
-int export_index_done(struct export *x, struct err *err)
+static int answered(struct export *x, int code, const struct hash *h, struct err *err)
 {
-	x->index_done = true; /* its last records may still wait in our buffer */
-	return run(x, err);
-}
-
-int export_hash(struct export *x, int code, const struct hash *h, struct err *err)
-{
-	if (x->asked_n == 0)
-		return err_set(err, -EPROTO, "cloche-disk answered a question nobody asked");
 	struct asked *a = &x->asked[x->asked_head];
+
 	x->asked_head = (x->asked_head + 1) % EXPORT_ASKED_MAX;
 	x->asked_n--;
 	if (code == 0) {
@@ -350,5 +377,48 @@ int export_hash(struct export *x, int code, const struct hash *h, struct err *er
 		if (r < 0)
 			return err_code(err, r, "no memory for the change set");
 	}
-	return run(x, err);
+	return 0;
+}
+
+int export_hash(struct export *x, uint32_t entry, int code, const struct hash *h, struct err *err)
+{
+	if (x->dead.code) {
+		*err = x->dead;
+		return x->dead.code;
+	}
+	if (x->asked_n == 0 || x->asked[x->asked_head].entry != entry)
+		return err_set(err, -EPROTO, "cloche-disk answered a question nobody asked");
+	int r = answered(x, code, h, err);
+	return r < 0 ? die(x, r, err) : run(x, err);
+}
+
+int export_no_hashes(struct export *x, struct err *err)
+{
+	int r = 0;
+
+	if (x->dead.code || x->stage == EX_DONE)
+		return 0; /* nothing is waited for */
+	do {              /* what waited in the buffer may ask again, in vain */
+		while (r == 0 && x->asked_n)
+			r = answered(x, -EPIPE, NULL, err);
+		if (r < 0)
+			return die(x, r, err);
+		r = run(x, err);
+		if (r == -EAGAIN)
+			r = 0;
+	} while (r == 0 && x->asked_n);
+	return r;
+}
+
+int export_wanted(struct export *x, struct err *err)
+{
+	if (x->dead.code || x->stage != EX_WANTING)
+		return 0;
+	int r = send_wants(x, err);
+	return r < 0 ? die(x, r, err) : 0;
+}
+
+size_t export_asked(const struct export *x)
+{
+	return x->asked_n;
 }

@@ -23,7 +23,8 @@ struct export;
 struct export_ops {
 	/* ask for the hash of a baseline entry; the answer comes by export_hash(), in order */
 	int (*ask_hash)(void *arg, uint32_t entry);
-	/* index is complete and decided: send these to the guest as WANT */
+	/* index is complete and decided: send these to the guest as WANT; not the @last: when it
+	 * is answered, export_wanted() goes on */
 	int (*want)(void *arg, const struct msg_range *r, uint32_t n, bool last);
 	/* nothing was wanted or the last blob is in: the set is on disk in staging */
 	int (*done)(void *arg, const char *id, uint32_t records, uint64_t bytes);
@@ -48,14 +49,22 @@ void export_free(struct export *x);
  * export_feed() - bytes of the stream.
  * Return: 0; -EAGAIN when it waits for hashes: feed nothing more until
  * export_hash() returned 0 (the bytes were taken); -EPROTO, -EFBIG, -ENOSPC, -errno
- * with @err.
+ * with @err. After such an error the export is dead: nothing more of it is taken or
+ * committed, and each call answers that error again.
  */
 int export_feed(struct export *x, struct span bytes, struct err *err) MUST_CHECK;
 
-/* The guest said that its index is complete: only now it takes a WANT. As export_hash(). */
-int export_index_done(struct export *x, struct err *err) MUST_CHECK;
-
-/* The answer to the oldest question: @code 0 with the hash, or -errno (fetch it then). */
-int export_hash(struct export *x, int code, const struct hash *h, struct err *err) MUST_CHECK;
+/*
+ * The answer to the oldest question, which was for @entry: @code 0 with the hash, or -errno
+ * (fetch it then). As export_feed(); -EPROTO for an answer to no question of ours.
+ */
+int export_hash(struct export *x, uint32_t entry, int code, const struct hash *h,
+                struct err *err) MUST_CHECK;
+/* Nobody answers any more: whatever was asked is fetched instead. As export_feed(). */
+int export_no_hashes(struct export *x, struct err *err) MUST_CHECK;
+/* A want() was answered: the next one, if that was not the last. 0 or as export_feed(). */
+int export_wanted(struct export *x, struct err *err) MUST_CHECK;
+/* Questions without an answer. */
+size_t export_asked(const struct export *x);
 
 #endif

@@ -42,10 +42,19 @@
 enum {
 	EXPORT_CHANNEL = FRAME_CHANNELS_MAX - 1,
 	CALLS_MAX = 64, /* host messages without an answer */
+	CALLS_KEPT = 8, /* of them for our own: a client's flood must not stop the way back */
 	EXPORT_SILENCE_MS = 300 * 1000,
 	OFF_MS = 5 * 1000,
 	FLUSH_MS = 3 * 1000, /* for the client to take the last words */
-	SYNC_MS = 5 * 1000,  /* lab-measured: unsynced small files are lost when QEMU dies */
+	FLUSH_TICK_MS = 20,
+	/* what others make us write down or show: so many at once, so many a second, in all */
+	LOG_BURST = 200,
+	LOG_PER_S = 20,
+	LOG_MAX = 20 * 1000,
+	NOTE_BURST = 10,
+	NOTE_PER_S = 1,
+	NOTE_MAX = 200,
+	SYNC_MS = 5 * 1000, /* lab-measured: unsynced small files are lost when QEMU dies */
 	WORDS_BYTES = MSG_BYTES_MAX - 64,
 };
 
@@ -67,8 +76,16 @@ struct call {
 	uint16_t channel;
 };
 
+/* A flood of lines fills the host's disk, a flood of notes the user's screen. */
+struct budget {
+	uint32_t burst, per_s, left_in_all;
+	uint32_t tokens;
+	uint64_t at_ns; /* of the last refill; 0: never used */
+	bool told;
+};
+
 struct chan {
-	bool open, exited, said;
+	bool open, started, exited, said;
 	struct buf pend[FRAME_STREAMS];
 	bool eof[FRAME_STREAMS], eof_sent[FRAME_STREAMS], reset[FRAME_STREAMS];
 	struct ctl exit;
@@ -84,6 +101,9 @@ struct worker {
 	struct loop_timer timer, off_timer;
 	enum stage stage;
 	bool booted, scanned, work_sent, ran, output_seen, finishing, failed, no_space;
+	bool guest_lied; /* after its change set was complete: it is not listened to any more */
+	struct budget logs, notes;
+	uint64_t leave_by_ns;
 	int code; /* exit status of this process */
 	int exit_status;
 	uint32_t seq;
@@ -101,15 +121,43 @@ struct worker {
 	const char *layers[MSG_LAYERS_MAX], *projects[MSG_PROJECTS_MAX];
 	uint32_t n_layers, n_projects;
 	uint64_t tmp_bytes, scratch_bytes, records_max;
-	uint32_t ready_ms;
+	uint32_t ready_ms, silence_ms;
 	bool recover, sudo;
 };
 
-static struct worker w; /* one sandbox a process */
+static struct worker w = {
+	/* one sandbox a process */
+	.logs = { .burst = LOG_BURST, .per_s = LOG_PER_S, .left_in_all = LOG_MAX },
+	.notes = { .burst = NOTE_BURST, .per_s = NOTE_PER_S, .left_in_all = NOTE_MAX },
+	.silence_ms = EXPORT_SILENCE_MS,
+};
 
 static uint64_t now_ns(void)
 {
 	return loop_now_ns(w.l);
+}
+
+static bool may(struct budget *b, const char *what)
+{
+	uint64_t now = now_ns(), s = (now - b->at_ns) / 1000000000;
+
+	if (b->at_ns == 0) {
+		b->at_ns = now;
+		b->tokens = b->burst;
+	} else if (s > 0) {
+		b->at_ns += s * 1000000000;
+		b->tokens = (uint32_t)MIN(b->tokens + s * b->per_s, (uint64_t)b->burst);
+	}
+	if (b->tokens > 0 && b->left_in_all > 0) {
+		b->tokens--;
+		b->left_in_all--;
+		b->told = false;
+		return true;
+	}
+	if (!b->told)
+		log_warn("too many %s: some are left out", what);
+	b->told = true;
+	return false;
 }
 
 /* ---- to the client ------------------------------------------------------ */
@@ -138,25 +186,30 @@ static void tell_note(enum log_level level, const char *text)
 {
 	size_t n = MIN(strlen(text), (size_t)CTL_TEXT_MAX);
 
+	if (!may(&w.notes, "notes"))
+		return;
+
 	tell(&(struct ctl){ .type = CTL_NOTE,
 	                    .note = { .level = (uint8_t)level, .text = span_of(text, n) } });
 }
 
 /* ---- ends --------------------------------------------------------------- */
 
-static void stop_now(void *arg UNUSED)
+static void on_leave(void *arg UNUSED)
 {
-	loop_stop(w.l, w.code);
+	if (!w.has_client || port_pending(&w.client) == 0 || now_ns() >= w.leave_by_ns)
+		loop_stop(w.l, w.code);
+	else
+		loop_timer_set(w.l, &w.off_timer, FLUSH_TICK_MS, on_leave, NULL);
 }
 
 /* The client has the last word queued: give the socket a moment, then go. */
 static void leave(int code)
 {
 	w.code = code;
-	if (!w.has_client || port_pending(&w.client) == 0)
-		loop_stop(w.l, code);
-	else
-		loop_timer_set(w.l, &w.off_timer, FLUSH_MS, stop_now, NULL);
+	if (w.leave_by_ns == 0)
+		w.leave_by_ns = now_ns() + FLUSH_MS * UINT64_C(1000000);
+	on_leave(NULL);
 }
 
 /* The sandbox is over. The monitor decides what is kept. */
@@ -165,6 +218,8 @@ static void fail(const struct err *e)
 	if (w.failed)
 		return;
 	w.failed = true;
+	if (w.guest.fd >= 0)
+		port_stall(&w.guest, true); /* its end is still seen */
 	log_error("%s", e->text);
 	struct link_msg m = link_err(LINK_FAILED, e);
 	(void)link_send(w.mon_fd, &m); /* a dead monitor has killed us already */
@@ -186,9 +241,11 @@ static int fail_now(const struct err *e)
 static int call(struct msg *m, enum call_kind kind, uint16_t channel)
 {
 	static uint8_t b[MSG_BYTES_MAX];
+	size_t n_calls =
+		kind == CALL_OTHER && w.stage == ST_UP ? CALLS_MAX - CALLS_KEPT : CALLS_MAX;
 	struct call *c = NULL;
 
-	for (size_t i = 0; i < CALLS_MAX && !c; i++) {
+	for (size_t i = 0; i < n_calls && !c; i++) {
 		if (w.calls[i].kind == CALL_NONE)
 			c = &w.calls[i];
 	}
@@ -234,7 +291,7 @@ static void power_off(void)
 		return;
 	w.stage = ST_OFF;
 	(void)link_send(w.mon_fd, &m);
-	if (w.guest.fd < 0 || call(&off, CALL_OTHER, 0) < 0) {
+	if (w.guest.fd < 0 || w.guest_lied || call(&off, CALL_OTHER, 0) < 0) {
 		leave(w.failed ? 1 : 0);
 		return;
 	}
@@ -290,8 +347,8 @@ static int pump(uint16_t ch, uint8_t stream)
 	struct port *to = port_to(stream), *from = port_from(stream);
 	struct buf *b = &c->pend[stream];
 
-	if (!c->open)
-		return 0;
+	if (!c->open || (!c->started && stream != FRAME_IN))
+		return 0; /* nothing is heard of a command before it runs */
 	if (to == &w.client && !w.has_client)
 		c->reset[stream] = true;
 	if (c->reset[stream] && b->len) { /* nobody reads it: still take it, so the writer ends */
@@ -332,7 +389,7 @@ static int take_data(uint16_t ch, uint8_t stream, struct span bytes)
 {
 	struct chan *c = &w.chans[ch];
 
-	if (!c->open)
+	if (!c->open || (stream != FRAME_IN && c->exited))
 		return -EPROTO;
 	if (stream != FRAME_IN && !w.output_seen) {
 		w.output_seen = true;
@@ -381,6 +438,7 @@ static int to_disk(const struct disk_msg *m)
 }
 
 static void arm_silence(void);
+static void disk_gone(void);
 
 static int ex_ask(void *arg UNUSED, uint32_t entry)
 {
@@ -417,14 +475,22 @@ static void on_silence(void *arg UNUSED)
 {
 	struct err e = { 0 };
 
-	err_set(&e, -ETIMEDOUT, "the guest was silent for %d s while its changes were taken out",
-	        EXPORT_SILENCE_MS / 1000);
+	if (w.disk_fd >= 0 && w.ex && export_asked(w.ex)) {
+		log_warn("cloche-disk does not answer: the files are fetched from the guest");
+		disk_gone();
+		if (!w.failed)
+			arm_silence();
+		return;
+	}
+	err_set(&e, -ETIMEDOUT, "the guest was silent for %u s while its changes were taken out",
+	        w.silence_ms / 1000);
 	fail(&e);
 }
 
+/* Only what brings the change set forward arms it again, so it cannot be put off for ever. */
 static void arm_silence(void)
 {
-	loop_timer_set(w.l, &w.timer, EXPORT_SILENCE_MS, on_silence, NULL);
+	loop_timer_set(w.l, &w.timer, w.silence_ms, on_silence, NULL);
 }
 
 static void start_export(void)
@@ -610,8 +676,16 @@ static int on_done(const struct msg *m)
 	if (code > 0 || code < -4095)
 		return -EPROTO;
 	(void)vis_str(text, sizeof(text), m->done.text);
+	for (size_t i = 0; i < CALLS_MAX && was.kind == CALL_LAST_SETUP; i++) {
+		if (w.calls[i].kind == CALL_SETUP)
+			return -EPROTO; /* mounted, and yet not set up */
+	}
+	if (w.stage == ST_EXPORT && (was.kind == CALL_EXPORT || was.kind == CALL_WANT))
+		arm_silence();
 	switch (was.kind) {
 	case CALL_EXEC:
+		if (!w.chans[was.channel].open)
+			return -EPROTO;
 		tell(&(struct ctl){ .type = CTL_STARTED,
 		                    .started = { .channel = was.channel,
 		                                 .code = code,
@@ -623,6 +697,12 @@ static int on_done(const struct msg *m)
 		tell_phase(CTL_PHASE_STARTED, 0, 0);
 		/* gone: said by the monitor */
 		(void)to_disk(&(struct disk_msg){ .type = DISK_FREEZE, .on = 1 });
+		w.chans[was.channel].started = true;
+		for (uint8_t s = FRAME_OUT; s <= FRAME_ERR; s++) {
+			int r = pump(was.channel, s); /* what came before this message */
+			if (r < 0)
+				return r;
+		}
 		return 0;
 	case CALL_LAST_SETUP:
 	case CALL_SETUP:
@@ -640,16 +720,15 @@ static int on_done(const struct msg *m)
 			fail(&e);
 		} else if (was.kind == CALL_LAST_SETUP) {
 			on_mounted();
-		} else if (was.kind == CALL_EXPORT && w.ex) {
+		} else if (was.kind == CALL_WANT && w.stage == ST_EXPORT) {
 			struct err e = { 0 };
-			int r = export_index_done(w.ex, &e);
-			if (r < 0 && r != -EAGAIN)
+			if (export_wanted(w.ex, &e) < 0)
 				fail(&e);
 		}
 		return 0;
 	case CALL_NONE:
 	case CALL_OTHER:
-		if (code < 0)
+		if (code < 0 && may(&w.logs, "lines of the guest"))
 			log_warn("guest: %s", text);
 		return 0;
 	}
@@ -660,18 +739,19 @@ static int g_control(void *arg UNUSED, struct span in)
 {
 	static struct msg m; /* too big for the stack */
 	char text[MSG_TEXT_MAX + 64];
-	int r = msg_parse(&m, in);
 
+	if (w.failed || w.guest_lied)
+		return 0;
+	int r = msg_parse(&m, in);
 	if (r < 0)
 		return r;
 	const struct msg_rule *rule = msg_rule_find(m.type);
 	if (!rule || !rule->from_guest || !(rule->states & guest_state()))
 		return -EPROTO;
-	if (w.stage == ST_EXPORT)
-		arm_silence();
 	switch (m.type) {
 	case MSG_READY: {
-		if (w.booted || m.ready.version != MSG_VERSION)
+		if (w.booted || m.ready.version != MSG_VERSION ||
+		    m.ready.ready_ns < m.ready.init_ns)
 			return -EPROTO;
 		w.booted = true;
 		struct link_msg lm = { .type = LINK_BOOTED };
@@ -690,7 +770,7 @@ static int g_control(void *arg UNUSED, struct span in)
 		return on_done(&m);
 	case MSG_EXITED: {
 		struct chan *c = &w.chans[m.exited.channel];
-		if (m.exited.channel >= FRAME_CHANNELS_MAX || !c->open || c->exited)
+		if (!c->started || c->exited)
 			return -EPROTO;
 		c->exited = true;
 		c->exit = (struct ctl){ .type = CTL_EXITED,
@@ -715,8 +795,9 @@ static int g_control(void *arg UNUSED, struct span in)
 		tell_note(LOG_WARN, text);
 		return 0;
 	case MSG_LOG:
-		log_line(m.log.level <= LOG_DEBUG ? (enum log_level)m.log.level : LOG_DEBUG,
-		         "guest: %s", vis_str(text, sizeof(text), m.log.text));
+		if (may(&w.logs, "lines of the guest"))
+			log_line(m.log.level <= LOG_DEBUG ? (enum log_level)m.log.level : LOG_DEBUG,
+			         "guest: %s", vis_str(text, sizeof(text), m.log.text));
 		return 0;
 	default:
 		return -EPROTO;
@@ -725,6 +806,8 @@ static int g_control(void *arg UNUSED, struct span in)
 
 static int g_data(void *arg UNUSED, uint16_t ch, uint8_t stream, struct span bytes)
 {
+	if (w.failed || w.guest_lied)
+		return 0;
 	if (ch != EXPORT_CHANNEL)
 		return take_data(ch, stream, bytes);
 	struct err e = { 0 };
@@ -741,11 +824,23 @@ static int g_data(void *arg UNUSED, uint16_t ch, uint8_t stream, struct span byt
 
 static int g_eof(void *arg UNUSED, uint16_t ch, uint8_t stream)
 {
-	return ch == EXPORT_CHANNEL ? 0 : take_eof(ch, stream);
+	struct err e = { 0 };
+
+	if (w.failed || w.guest_lied)
+		return 0;
+	if (ch != EXPORT_CHANNEL)
+		return take_eof(ch, stream);
+	if (stream == FRAME_OUT && w.stage == ST_EXPORT) {
+		err_set(&e, -EPROTO, "the guest ended its change set before it was complete");
+		fail(&e);
+	}
+	return 0;
 }
 
 static int g_reset(void *arg UNUSED, uint16_t ch, uint8_t stream)
 {
+	if (w.failed || w.guest_lied)
+		return 0;
 	if (ch != EXPORT_CHANNEL)
 		return take_reset(&w.guest, ch, stream);
 	/* streams of this channel that nobody uses end at once; its data must not be cut */
@@ -764,6 +859,10 @@ static void g_over(void *arg UNUSED, int code)
 	if (w.stage == ST_OFF || w.failed) {
 		tell_phase(CTL_PHASE_OFF, 0, 0);
 		leave(w.failed ? 1 : 0);
+		return;
+	}
+	if (w.stage == ST_PUBLISH) { /* its change set is complete: the monitor's answer counts */
+		w.guest_lied = true;
 		return;
 	}
 	if (code == 0 && w.stage == ST_BOOT)
@@ -811,8 +910,10 @@ static int c_control(void *arg UNUSED, struct span in)
 {
 	static struct ctl c; /* too big for the stack */
 	static struct msg m;
-	int r = ctl_parse(&c, in);
 
+	if (w.failed)
+		return 0;
+	int r = ctl_parse(&c, in);
 	if (r < 0)
 		return r;
 	switch (c.type) {
@@ -833,14 +934,16 @@ static int c_control(void *arg UNUSED, struct span in)
 		m.resize.channel = c.resize.channel;
 		m.resize.rows = c.resize.rows;
 		m.resize.cols = c.resize.cols;
-		return call(&m, CALL_OTHER, 0) == -EBUSY ? 0 : 0; /* the next one will do */
+		(void)!call(&m, CALL_OTHER, 0); /* busy: the next one will do */
+		return 0;
 	case CTL_SIGNAL:
 		if (c.signal.channel == EXPORT_CHANNEL || !w.chans[c.signal.channel].open)
 			return 0;
 		m = (struct msg){ .type = MSG_SIGNAL };
 		m.signal.channel = c.signal.channel;
 		m.signal.signo = c.signal.signo;
-		return call(&m, CALL_OTHER, 0);
+		r = call(&m, CALL_OTHER, 0);
+		return r == -EBUSY ? 0 : r; /* dozens wait already: the guest does not listen */
 	case CTL_FINISH:
 		return finish_run(c.finish.exit_status);
 	default:
@@ -885,20 +988,32 @@ static void c_over(void *arg UNUSED, int code)
 
 static void disk_gone(void)
 {
+	struct err e = { 0 };
+
 	if (w.disk_fd < 0)
 		return;
 	loop_fd_del(w.l, &w.disk_src);
 	auto_close_(&w.disk_fd);
 	w.disk_fd = -1;
-	/* whatever was asked is fetched instead */
-	struct err e = { 0 };
-	int r = -EAGAIN;
-	while (w.ex && r == -EAGAIN)
-		r = export_hash(w.ex, -EPIPE, NULL, &e);
-	if (w.ex && r < 0 && r != -EPROTO)
+	if (w.failed)
+		return;
+	if (!w.scanned && w.stage < ST_UP) {
+		err_set(&e, -EPIPE, "cloche-disk ended before it served the project");
 		fail(&e);
-	else if (w.ex)
+		return;
+	}
+	if (!w.ex)
+		return;
+	if (export_no_hashes(w.ex, &e) < 0)
+		fail(&e);
+	else
 		port_stall(&w.guest, false);
+}
+
+static void disk_lied(const char *how)
+{
+	log_error("cloche-disk %s: it is not listened to any more", how);
+	disk_gone();
 }
 
 static void on_disk(void *arg UNUSED, uint32_t events UNUSED)
@@ -907,15 +1022,24 @@ static void on_disk(void *arg UNUSED, uint32_t events UNUSED)
 	struct err e = { 0 };
 	struct disk_msg d;
 	ssize_t k = fd_recv(w.disk_fd, b, sizeof(b), NULL, 0, NULL);
+	int r;
 
 	if (k == -EAGAIN)
 		return;
-	if (k <= 0 || disk_msg_parse(&d, b, (size_t)k) < 0) {
+	if (w.failed || k == 0) {
 		disk_gone();
+		return;
+	}
+	if (k < 0 || disk_msg_parse(&d, b, (size_t)k) < 0) {
+		disk_lied("broke its protocol");
 		return;
 	}
 	switch (d.type) {
 	case DISK_READY_DONE:
+		if (w.scanned) {
+			disk_lied("was ready twice");
+			return;
+		}
 		if (d.status == 0) {
 			on_mon_scanned();
 			return;
@@ -927,9 +1051,11 @@ static void on_disk(void *arg UNUSED, uint32_t events UNUSED)
 		fail(&e);
 		return;
 	case DISK_HASH_DONE:
-		if (!w.ex)
+		if (!w.ex || !export_asked(w.ex)) {
+			disk_lied("answered a question nobody asked");
 			return;
-		int r = export_hash(w.ex, d.status, &d.hash, &e);
+		}
+		r = export_hash(w.ex, d.entry, d.status, &d.hash, &e);
 		if (r == -EAGAIN)
 			return;
 		if (r < 0)
@@ -938,16 +1064,21 @@ static void on_disk(void *arg UNUSED, uint32_t events UNUSED)
 			port_stall(&w.guest, false);
 		return;
 	case DISK_CHANGED:
-		log_warn("a project file was changed on the host before it was captured: entry %u",
-		         (unsigned)d.entry);
+		if (may(&w.logs, "changes on the host"))
+			log_warn("a project file was changed on the host before it was captured: "
+			         "entry %u",
+			         (unsigned)d.entry);
 		return;
 	case DISK_FREEZE_DONE:
+		if (!may(&w.logs, "lines of cloche-disk"))
+			return;
 		if (d.status < 0)
 			log_warn("the freeze of the project ended: %s", strerror(-d.status));
 		else
 			log_info("all project files are frozen");
 		return;
 	default:
+		disk_lied("said what it must not");
 		return;
 	}
 }
@@ -994,9 +1125,16 @@ static void on_mon(void *arg UNUSED, uint32_t events UNUSED)
 			leave(0);
 			return;
 		}
+		if (w.stage == ST_PUBLISH)
+			return; /* the change set is complete: LINK_OK comes */
 		fail(&e);
 		return;
 	case LINK_DISK_GONE:
+		if (!w.scanned) {
+			err_set(&e, m.code < 0 ? m.code : -EIO, "%s", m.text);
+			fail(&e);
+			return;
+		}
 		if (w.stage < ST_EXPORT)
 			tell_note(LOG_WARN,
 			          "the process that serves the project's files ended; files "
@@ -1047,7 +1185,8 @@ static void on_qmp_event(void *arg UNUSED, const struct qmp_msg *m)
 			tell_note(LOG_WARN,
 			          "no space left on the host's disk: the sandbox is paused "
 			          "until there is some");
-			log_warn("no space left on the host: paused");
+			if (may(&w.logs, "lines of QEMU"))
+				log_warn("no space left on the host: paused");
 		}
 		return;
 	case QMP_EV_RESUME:
@@ -1075,6 +1214,7 @@ static void on_qmp_closed(void *arg UNUSED, int code)
 {
 	if (code < 0 && w.stage != ST_OFF)
 		log_warn("QMP: %s", strerror(-code));
+	qmp_free(w.qmp);
 	w.qmp = NULL; /* QEMU's end itself is seen on the guest channel */
 }
 
@@ -1112,6 +1252,7 @@ int main(int argc, char **argv)
 		{ "scratch", 1, 0, 'S' },
 		{ "ready-ms", 1, 0, 'r' },
 		{ "records", 1, 0, 'R' },
+		{ "silence-ms", 1, 0, 'T' }, /* of the guest during the export; for tests */
 		{ "recover", 0, 0, 'x' },
 		{ "sudo", 0, 0, 'u' },
 		{ "debug", 0, 0, 'D' },
@@ -1184,6 +1325,9 @@ int main(int argc, char **argv)
 			break;
 		case 'r':
 			w.ready_ms = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'T':
+			w.silence_ms = (uint32_t)strtoul(optarg, NULL, 10);
 			break;
 		case 'R':
 			w.records_max = strtoull(optarg, NULL, 10);
