@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/vis.h"
+#include "review/changeset.h"
 #include "term/filter.h"
 #include "term/progress.h"
 #include "term/screen.h"
@@ -32,6 +34,8 @@ enum {
 	STDIN_CHUNK = 32 * 1024,
 	DRAIN_MS = 50,
 	TERM_GRACE_MS = 10 * 1000,
+	NOTES_MAX = 200, /* lines for the user; more would only bury them */
+	RESET_WAIT_MS = 500,
 };
 
 /* One of our outputs. */
@@ -55,6 +59,10 @@ struct session {
 	struct loop_fd in;
 	bool in_always, in_eof, in_waiting; /* a file: no readiness; at its end; no credit */
 	bool pty, entered, started, exited, finishing, up, interrupted, failed;
+	bool status_came; /* the worker said how the command ended: nothing more of it comes */
+	bool shown;       /* something of the guest went to a terminal */
+	bool lost;        /* the connection is over, the monitor is not */
+	unsigned notes;
 	unsigned breaks; /* how often the user asked to stop while we finish */
 	struct sink sink[2];
 	struct term_filter filter;
@@ -80,12 +88,37 @@ static void back_seq(const void *arg, struct wr *out)
 	term_filter_resume_seq(arg, out);
 }
 
+/* Output on a terminal that was never made raw (input from a pipe) leaves its modes, too. */
+static void reset_screen(struct session *s, int fd)
+{
+	uint8_t room[TERM_FILTER_RESET_MAX];
+	struct wr w = wr_of(room, sizeof(room));
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+	term_filter_reset_seq(&s->filter, &w);
+	if (poll(&p, 1, RESET_WAIT_MS) > 0) /* a stopped terminal must not keep us */
+		(void)!write(fd, room, sizeof(room) - w.left);
+}
+
 static void leave_tty(struct session *s)
 {
-	if (!s->entered)
-		return;
-	s->entered = false;
-	term_tty_leave(term_filter_may_answer(&s->filter) ? DRAIN_MS : 0);
+	int fd = -1;
+
+	for (size_t i = 0; i < ARRAY_LEN(s->sink); i++) {
+		struct sink *k = &s->sink[i];
+		if (!k->filtered)
+			continue;
+		/* what still waits would set again what is reset here */
+		buf_fini(&k->out);
+		k->out = (struct buf){ 0 };
+		k->broken = true;
+		fd = k->fd;
+	}
+	if (s->entered)
+		term_tty_leave(term_filter_may_answer(&s->filter) ? DRAIN_MS : 0);
+	else if (s->shown && fd >= 0)
+		reset_screen(s, fd);
+	s->entered = s->shown = false;
 }
 
 static void on_tick(void *arg)
@@ -197,6 +230,7 @@ static int sink_take(struct session *s, struct sink *k, struct span bytes)
 		if (r < 0)
 			return r;
 	}
+	s->shown = s->shown || k->filtered;
 	while (k->filtered && bytes.len) {
 		int r = buf_reserve(&k->out, TERM_FILTER_ROOM_MIN + bytes.len);
 		if (r < 0)
@@ -335,6 +369,17 @@ static void start_command(struct session *s)
 	}
 }
 
+/* Text of the worker, which made the guest's part of it visible before: no doubled backslashes. */
+static const char *seen(char *dst, size_t cap, struct span text)
+{
+	AUTO_BUF struct buf b = { 0 };
+
+	if (vis_put(&b, text, VIS_KEEP_BACKSLASH) < 0)
+		b.len = 0;
+	(void)snprintf(dst, cap, "%.*s", (int)MIN(b.len, cap - 1), (const char *)b.p);
+	return dst;
+}
+
 static void on_started(struct session *s, const struct ctl *m)
 {
 	char text[1200];
@@ -343,7 +388,7 @@ static void on_started(struct session *s, const struct ctl *m)
 	term_progress_end(&s->progress);
 	if (m->started.code < 0) {
 		err_set(&s->res->err, m->started.code, "cannot start the command: %s",
-		        vis_str(text, sizeof(text), m->started.text));
+		        seen(text, sizeof(text), m->started.text));
 		s->failed = true;
 		begin_finish(s);
 		return;
@@ -398,67 +443,88 @@ static void maybe_finish(struct session *s)
 	begin_finish(s);
 }
 
-static void on_message(void *arg, const struct ctl *m)
+static void on_phase(struct session *s, const struct ctl *m)
+{
+	if (s->res->phase_ns[m->phase.phase] != 0)
+		return; /* said once */
+	s->res->phase_ns[m->phase.phase] = m->phase.at_ns ? m->phase.at_ns : 1;
+	if (m->phase.phase == CTL_PHASE_BOOTED) {
+		s->res->guest_kernel_ns = m->phase.extra;
+		s->res->guest_init_ns = m->phase.extra2;
+	}
+	if (s->started || s->exited)
+		return;
+	if (m->phase.phase == CTL_PHASE_BOOTED && !s->o->quiet)
+		term_progress_phase(&s->progress, "mounting the project");
+	if (m->phase.phase == CTL_PHASE_SCANNED && s->o->banner) {
+		term_progress_stop(&s->progress);
+		s->o->banner(s->o->arg);
+	}
+}
+
+static int on_message(void *arg, const struct ctl *m)
 {
 	struct session *s = arg;
 	char text[1400];
 
 	switch (m->type) {
 	case CTL_PHASE:
-		s->res->phase_ns[m->phase.phase] = m->phase.at_ns;
-		if (m->phase.phase == CTL_PHASE_BOOTED) {
-			s->res->guest_kernel_ns = m->phase.extra;
-			s->res->guest_init_ns = m->phase.extra2;
-			if (!s->o->quiet)
-				term_progress_phase(&s->progress, "mounting the project");
-		}
-		if (m->phase.phase == CTL_PHASE_SCANNED && s->o->banner) {
-			term_progress_stop(&s->progress);
-			s->o->banner(s->o->arg);
-		}
-		return;
+		on_phase(s, m);
+		return 0;
 	case CTL_UP:
+		if (s->up)
+			return -EPROTO;
 		s->up = true;
-		if (!s->interrupted)
+		if (!s->interrupted && !s->failed && !s->finishing)
 			start_command(s);
-		return;
+		return 0;
 	case CTL_STARTED:
-		on_started(s, m);
-		return;
+		if (!s->up || s->started || m->started.channel != CHANNEL)
+			return -EPROTO;
+		if (!s->exited && !s->failed && !s->finishing) /* else given up meanwhile */
+			on_started(s, m);
+		return 0;
 	case CTL_EXITED:
-		if (s->finishing)
-			return; /* we ended it ourselves, and know the status */
+		if (m->exited.channel != CHANNEL || s->status_came)
+			return -EPROTO;
+		s->status_came = true;
+		if (s->exited)
+			return 0; /* given up meanwhile */
+		if (!s->started)
+			return -EPROTO;
 		s->exited = true;
 		s->res->exit_status = m->exited.by_signal ? 128 + m->exited.code : m->exited.code;
 		s->res->signal = m->exited.by_signal ? m->exited.code : 0;
 		s->res->oom = m->exited.oom;
 		stop_input(s);
 		maybe_finish(s);
-		return;
+		return 0;
 	case CTL_NOTE:
-		say(s, "%s", vis_str(text, sizeof(text), m->note.text));
-		return;
+		if (s->notes < NOTES_MAX)
+			say(s, "%s", seen(text, sizeof(text), m->note.text));
+		else if (s->notes == NOTES_MAX)
+			say(s, "more notes of the sandbox are not shown");
+		s->notes = MIN(s->notes + 1, NOTES_MAX + 1u);
+		return 0;
 	case CTL_STAGED:
-		s->res->staged = true;
-		s->res->records = m->staged.records;
-		(void)snprintf(s->res->set_id, sizeof(s->res->set_id), "%.*s",
-		               (int)m->staged.id.len, (const char *)m->staged.id.p);
-		return;
+		return 0; /* the monitor says it again, and names the set: it is believed, not this */
 	case CTL_FAILED:
+		if (s->failed)
+			return 0;
 		s->failed = true;
 		if (s->res->err.code == 0) {
 			err_set(&s->res->err, m->failed.code, "%s",
-			        vis_str(text, sizeof(text), m->failed.text));
+			        seen(text, sizeof(text), m->failed.text));
 			if (m->failed.hint.len)
 				err_hint(&s->res->err, "%s",
-				         vis_str(text, sizeof(text), m->failed.hint));
+				         seen(text, sizeof(text), m->failed.hint));
 		}
 		s->exited = true;
 		stop_input(s);
 		leave_tty(s);
-		return;
+		return 0;
 	default:
-		return;
+		return -EPROTO;
 	}
 }
 
@@ -466,7 +532,11 @@ static int on_output(void *arg, uint16_t ch, uint8_t stream, struct span bytes)
 {
 	struct session *s = arg;
 
-	if (ch != CHANNEL || stream == FRAME_IN)
+	if (ch != CHANNEL || stream == FRAME_IN || !s->up || s->status_came)
+		return -EPROTO;
+	if (s->exited || s->finishing || s->failed) /* given up: the screen is the user's again */
+		return mux_consumed(s->c.port.mux, ch, stream, bytes.len);
+	if (!s->started)
 		return -EPROTO;
 	int r = sink_take(s, &s->sink[stream == FRAME_ERR], bytes);
 	port_flush(&s->c.port);
@@ -495,13 +565,31 @@ static void on_writable(void *arg, uint16_t ch, uint8_t stream)
 		loop_fd_set(s->l, &s->in, EPOLLIN);
 }
 
+/* Nobody talks to us, but the sandbox may live on: the terminal is the user's at once. */
+static void on_lost(void *arg, int code)
+{
+	struct session *s = arg;
+
+	s->lost = true;
+	s->exited = s->finishing = true;
+	stop_input(s);
+	leave_tty(s);
+	if (code == 0)
+		return; /* the usual end: the monitor's follows */
+	if (!s->res->err.code)
+		err_set(&s->res->err, code, "the sandbox's worker broke its protocol");
+	s->failed = true;
+	client_interrupt(&s->c);
+}
+
 static void on_over(void *arg)
 {
 	struct session *s = arg;
 	struct link_msg *last = &s->c.last;
 
 	leave_tty(s);
-	if (last->type == LINK_STAGED || last->type == LINK_UNCHANGED) {
+	if ((last->type == LINK_STAGED && changeset_id_ok(last->id)) ||
+	    last->type == LINK_UNCHANGED) {
 		s->res->staged = true;
 		if (last->type == LINK_STAGED) {
 			s->res->records = last->records;
@@ -512,10 +600,13 @@ static void on_over(void *arg)
 		s->failed = true;
 		/* the monitor knows causes that the worker does not */
 		if (s->res->err.code == 0 || (last->code && last->text[0])) {
+			char text[ERR_TEXT_BYTES];
 			err_set(&s->res->err, last->code < 0 ? last->code : -EIO, "%s",
-			        last->text[0] ? last->text : "the sandbox ended unexpectedly");
+			        last->text[0] ? seen(text, sizeof(text), span_str(last->text))
+			                      : "the sandbox ended unexpectedly");
 			if (last->hint[0])
-				err_hint(&s->res->err, "%s", last->hint);
+				err_hint(&s->res->err, "%s",
+				         seen(text, sizeof(text), span_str(last->hint)));
 		}
 		s->res->recoverable = last->pad != 0;
 	}
@@ -570,11 +661,15 @@ static void on_signal(void *arg, int signo)
 	default:
 		break;
 	}
-	if (s->finishing) {
+	if (s->finishing || s->failed) {
 		if (++s->breaks == 1) {
-			say(s, "taking out the changes; once more leaves that to the background");
+			say(s, "%s; once more leaves that to the background",
+			    s->failed || s->lost ? "the sandbox is being ended"
+			                         : "taking out the changes");
 			return;
 		}
+		if (s->lost)
+			client_interrupt(&s->c);
 		s->res->detached = true;
 		loop_stop(s->l, 0);
 		return;
@@ -582,8 +677,16 @@ static void on_signal(void *arg, int signo)
 	if (!s->started) { /* nothing ran: nothing can be lost */
 		s->interrupted = true;
 		s->res->exit_status = 128 + signo;
-		if (s->breaks++ == 0)
+		if (s->breaks++ == 0) {
 			client_interrupt(&s->c);
+		} else if (s->breaks == 2) {
+			say(s, "the sandbox is being ended; once more leaves that to the "
+			       "background");
+		} else {
+			client_interrupt(&s->c);
+			s->res->detached = true;
+			loop_stop(s->l, 0);
+		}
 		return;
 	}
 	forward(s, signo);
@@ -620,6 +723,7 @@ static int start(struct session *s)
 	s->c.output = on_output;
 	s->c.eof = on_output_end;
 	s->c.writable = on_writable;
+	s->c.lost = on_lost;
 	s->c.over = on_over;
 	s->c.arg = s;
 	return client_start(&s->c, s->l, &s->o->spec, &s->res->err);

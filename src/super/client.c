@@ -23,8 +23,7 @@ static int on_control(void *arg, struct span in)
 		return r;
 	if (m.type < CTL_PHASE)
 		return -EPROTO; /* a message of ours, sent to us */
-	c->message(c->arg, &m);
-	return 0;
+	return c->message(c->arg, &m);
 }
 
 static int on_data(void *arg, uint16_t ch, uint8_t stream, struct span bytes)
@@ -75,6 +74,8 @@ static void on_over(void *arg, int code)
 		log_debug("connection to the sandbox: %s", strerror(-code));
 	if (c->ended)
 		c->over(c->arg);
+	else
+		c->lost(c->arg, code);
 }
 
 static void on_super(void *arg, uint32_t events UNUSED)

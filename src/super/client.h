@@ -43,10 +43,13 @@ struct client {
 	bool ended; /* the monitor is gone; `last` is its word */
 	struct link_msg last;
 	/* the owner's */
-	void (*message)(void *arg, const struct ctl *c);
+	/* 0, or -EPROTO for what must not be said now: the connection is over */
+	int (*message)(void *arg, const struct ctl *c);
 	int (*output)(void *arg, uint16_t channel, uint8_t stream, struct span bytes);
 	int (*eof)(void *arg, uint16_t channel, uint8_t stream);
 	void (*writable)(void *arg, uint16_t channel, uint8_t stream);
+	/* the connection ended before the monitor: 0, or -errno, -EPROTO after a lie */
+	void (*lost)(void *arg, int code);
 	void (*over)(void *arg); /* the monitor has ended: all is said and cleaned up */
 	void *arg;
 };
@@ -62,7 +65,7 @@ int client_send(struct client *c, const struct ctl *m) MUST_CHECK;
 int client_send_words(struct client *c, bool is_env, const char *const *words, size_t n,
                       struct err *err) MUST_CHECK;
 
-/* End the monitor (it exports and cleans up) by SIGTERM. */
+/* End the monitor (it exports and cleans up) by SIGTERM; a second time: at once. */
 void client_interrupt(struct client *c);
 
 #endif

@@ -39,8 +39,8 @@ struct export
 	size_t asked_head, asked_n;
 	uint32_t at[CHANGE_DEPTH_MAX + 2]; /* baseline directory at each depth, or MANIFEST_NONE */
 	uint32_t depth;
-	bool stalled;
-	struct err dead; /* the error that ended it; code 0 while it lives */
+	bool stalled, indexed; /* indexed: the guest has said that its list is complete */
+	struct err dead;       /* the error that ended it; code 0 while it lives */
 };
 
 int export_new(struct export **out, const struct export_opts *o, const struct export_ops *ops,
@@ -290,11 +290,12 @@ static int take_records(struct export *x, struct err *err)
 				x->stalled = true;
 				break;
 			}
-			r = send_wants(x, err);
+			if (x->indexed)
+				r = send_wants(x, err);
 			if (r < 0)
 				break;
 		}
-		if (x->stage == EX_WANTING) {
+		if (x->stage == EX_WANT || x->stage == EX_WANTING) {
 			if (at != x->in.len)
 				r = err_set(err, -EPROTO,
 				            "the guest sent files before it was asked for them");
@@ -410,11 +411,30 @@ int export_no_hashes(struct export *x, struct err *err)
 	return r;
 }
 
-int export_wanted(struct export *x, struct err *err)
+int export_answered(struct export *x, struct err *err)
 {
-	if (x->dead.code || x->stage != EX_WANTING)
+	int r = 0;
+
+	if (x->dead.code)
 		return 0;
-	int r = send_wants(x, err);
+	switch (x->stage) {
+	case EX_INDEX:
+	case EX_WANT:
+		x->indexed = true;
+		if (x->stage == EX_WANT || x->stalled)
+			return run(x, err);
+		r = err_set(err, -EPROTO, "the guest's list of changes has no end");
+		break;
+	case EX_WANTING:
+		r = send_wants(x, err);
+		break;
+	case EX_BLOBS:
+		r = err_set(err, -EPROTO,
+		            "the guest says that all files were sent, but they were not");
+		break;
+	case EX_DONE:
+		break;
+	}
 	return r < 0 ? die(x, r, err) : 0;
 }
 

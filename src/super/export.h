@@ -23,8 +23,7 @@ struct export;
 struct export_ops {
 	/* ask for the hash of a baseline entry; the answer comes by export_hash(), in order */
 	int (*ask_hash)(void *arg, uint32_t entry);
-	/* index is complete and decided: send these to the guest as WANT; not the @last: when it
-	 * is answered, export_wanted() goes on */
+	/* index is complete and decided: send these to the guest as WANT */
 	int (*want)(void *arg, const struct msg_range *r, uint32_t n, bool last);
 	/* nothing was wanted or the last blob is in: the set is on disk in staging */
 	int (*done)(void *arg, const char *id, uint32_t records, uint64_t bytes);
@@ -62,8 +61,12 @@ int export_hash(struct export *x, uint32_t entry, int code, const struct hash *h
                 struct err *err) MUST_CHECK;
 /* Nobody answers any more: whatever was asked is fetched instead. As export_feed(). */
 int export_no_hashes(struct export *x, struct err *err) MUST_CHECK;
-/* A want() was answered: the next one, if that was not the last. 0 or as export_feed(). */
-int export_wanted(struct export *x, struct err *err) MUST_CHECK;
+/*
+ * The guest has answered EXPORT, or a want(): what belonged to it is all there, and the (next)
+ * want() may go out. The guest's answer comes after its bytes, which were fed before.
+ * Return: as export_feed().
+ */
+int export_answered(struct export *x, struct err *err) MUST_CHECK;
 /* Questions without an answer. */
 size_t export_asked(const struct export *x);
 

@@ -45,7 +45,8 @@
 #include "super/state.h"
 #include "vmm/vmm.h"
 
-enum { OFF_GRACE_MS = 8 * 1000, STDERR_LINES = 8 };
+/* from the worker's last word to its end: longer than its own deadlines together */
+enum { OFF_GRACE_MS = 12 * 1000 };
 
 enum child { CH_SCAN, CH_DISK, CH_QEMU, CH_WORKER, CHILDREN };
 static const char *const child_names[] = { "cloche-scan", "cloche-disk", "QEMU", "cloche-worker" };
@@ -198,7 +199,8 @@ static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
 		to_worker(LINK_OK, r, NULL, NULL);
 		return;
 	case LINK_STAGED:
-		r = m.published ? -EALREADY : publish(lm.id);
+		/* a worker that failed has nothing to publish any more */
+		r = m.published ? -EALREADY : m.ending ? -ECANCELED : publish(lm.id);
 		if (r == 0) {
 			m.published = true;
 			m.last = lm;
@@ -210,19 +212,34 @@ static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
 		to_worker(LINK_OK, r, NULL, NULL);
 		return;
 	case LINK_UNCHANGED:
+		if (m.st.phase == STATE_RUNNING) {
+			log_error("the worker says that nothing ran, but something did");
+			return;
+		}
 		m.unchanged = true;
 		remember(&lm);
 		return;
 	case LINK_FAILED:
-		log_error("%s", lm.text);
+		if (m.ending)
+			return;
+		m.ending = true;
 		remember(&lm);
+		loop_timer_set(m.l, &m.timer, OFF_GRACE_MS, stop, NULL);
 		return;
 	case LINK_OFF:
+		if (m.off)
+			return;
 		m.off = true;
+		loop_timer_set(m.l, &m.timer, OFF_GRACE_MS, stop, NULL);
 		return;
-	default:
-		log_error("the worker said something unknown (%u)", (unsigned)lm.type);
+	default: {
+		struct err e = { 0 };
+		err_set(&e, -EPROTO, "the worker said something unknown (%u)", (unsigned)lm.type);
+		log_error("%s", e.text);
+		remember_err(&e);
+		loop_stop(m.l, 0);
 		return;
+	}
 	}
 }
 
@@ -363,6 +380,17 @@ static int watch(enum child c, struct err *err)
 
 static void on_signal(void *arg UNUSED, int signo)
 {
+	static bool again;
+
+	if (again) { /* a worker that does not listen; the work stays on the sandbox's disk */
+		struct err e = { 0 };
+		err_set(&e, -ECANCELED, "interrupted while the changes were taken out");
+		log_warn("signal %d again: the sandbox is ended at once", signo);
+		remember_err(&e);
+		loop_stop(m.l, 0);
+		return;
+	}
+	again = true;
 	log_info("signal %d: the session ends, its changes are kept", signo);
 	to_worker(LINK_END, 0, NULL, NULL);
 }

@@ -720,9 +720,10 @@ static int on_done(const struct msg *m)
 			fail(&e);
 		} else if (was.kind == CALL_LAST_SETUP) {
 			on_mounted();
-		} else if (was.kind == CALL_WANT && w.stage == ST_EXPORT) {
+		} else if (was.kind != CALL_SETUP && w.stage == ST_EXPORT) {
 			struct err e = { 0 };
-			if (export_wanted(w.ex, &e) < 0)
+			int r = export_answered(w.ex, &e);
+			if (r < 0 && r != -EAGAIN)
 				fail(&e);
 		}
 		return 0;

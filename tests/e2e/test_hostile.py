@@ -526,7 +526,7 @@ def test_index_lies(h):
         "up at the top": bad(c_up(), lst),
         "end inside": bad(c_dir("demo") + c_end(1), lst),
         "end with another count": bad(c_dir("demo") + c_up() + c_end(3), lst),
-        "end missing": bad(c_dir("demo") + c_up(), "silent", silence_ms=200),
+        "end missing": bad(c_dir("demo") + c_up(), "has no end"),
         "end twice": bad(c_end(0) + c_end(0), ""),
         "depth at the limit": fine(deep(256)),
         "depth over it": bad(deep(257), lst),
@@ -587,8 +587,8 @@ def test_blob_lies(h):
 
     wrong = c_blob(1, 2) + c_extent(0, b"xx") + rec(wire.C_BLOB_END)
     run_all(h, {
-        "never": with_blobs(index, b"", "silent"),
-        "half": with_blobs(index, blob(1, b"11"), "silent"),
+        "never": with_blobs(index, b"", "but they were not"),
+        "half": with_blobs(index, blob(1, b"11"), "but they were not"),
         "wrong hash": with_blobs(index, wrong + two + BLOBS_END, "not what its record says"),
         # what comes after a refusal in frames of its own must not finish the set
         "wrong hash, then all is well": with_blobs(index, [wrong, two, BLOBS_END], "not what its record says"),
