@@ -382,13 +382,11 @@ static const char *seen(char *dst, size_t cap, struct span text)
 
 static void on_started(struct session *s, const struct ctl *m)
 {
-	char text[1200];
-
 	loop_timer_del(s->l, &s->tick);
 	term_progress_end(&s->progress);
 	if (m->started.code < 0) {
-		err_set(&s->res->err, m->started.code, "cannot start the command: %s",
-		        seen(text, sizeof(text), m->started.text));
+		err_set(&s->res->err, m->started.code, "cannot start the command: %.*s",
+		        (int)m->started.text.len, (const char *)m->started.text.p);
 		s->failed = true;
 		begin_finish(s);
 		return;
@@ -513,11 +511,12 @@ static int on_message(void *arg, const struct ctl *m)
 			return 0;
 		s->failed = true;
 		if (s->res->err.code == 0) {
-			err_set(&s->res->err, m->failed.code, "%s",
-			        seen(text, sizeof(text), m->failed.text));
+			/* an err is made visible where it is printed */
+			err_set(&s->res->err, m->failed.code, "%.*s", (int)m->failed.text.len,
+			        (const char *)m->failed.text.p);
 			if (m->failed.hint.len)
-				err_hint(&s->res->err, "%s",
-				         seen(text, sizeof(text), m->failed.hint));
+				err_hint(&s->res->err, "%.*s", (int)m->failed.hint.len,
+				         (const char *)m->failed.hint.p);
 		}
 		s->exited = true;
 		stop_input(s);
@@ -600,13 +599,10 @@ static void on_over(void *arg)
 		s->failed = true;
 		/* the monitor knows causes that the worker does not */
 		if (s->res->err.code == 0 || (last->code && last->text[0])) {
-			char text[ERR_TEXT_BYTES];
 			err_set(&s->res->err, last->code < 0 ? last->code : -EIO, "%s",
-			        last->text[0] ? seen(text, sizeof(text), span_str(last->text))
-			                      : "the sandbox ended unexpectedly");
+			        last->text[0] ? last->text : "the sandbox ended unexpectedly");
 			if (last->hint[0])
-				err_hint(&s->res->err, "%s",
-				         seen(text, sizeof(text), span_str(last->hint)));
+				err_hint(&s->res->err, "%s", last->hint);
 		}
 		s->res->recoverable = last->pad != 0;
 	}

@@ -34,6 +34,10 @@ void port_flush(struct port *p)
 		struct span s = mux_out(p->mux);
 		if (s.len == 0)
 			break;
+		if (p->deaf) {
+			mux_out_done(p->mux, s.len);
+			continue;
+		}
 		ssize_t k = write(p->fd, s.p, s.len);
 		if (k > 0) {
 			mux_out_done(p->mux, (size_t)k);
@@ -41,8 +45,12 @@ void port_flush(struct port *p)
 		}
 		if (k < 0 && errno == EINTR)
 			continue;
+		if (k < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+			p->deaf = true; /* its last words, then its end, are found by reading */
+			continue;
+		}
 		if (k < 0 && errno != EAGAIN) {
-			finish(p, errno == EPIPE || errno == ECONNRESET ? 0 : -errno);
+			finish(p, -errno);
 			return;
 		}
 		break;

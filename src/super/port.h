@@ -16,6 +16,7 @@ struct port {
 	int fd; /* owned; -1 once it is over */
 	struct loop_fd src;
 	bool stalled; /* the owner asked not to read for now */
+	bool deaf;    /* the peer takes nothing any more; what it said before is still read */
 	/* the end: 0 for an end of file, -EPROTO for a lie, other -errno; called once */
 	void (*over)(void *arg, int code);
 	void *arg;
