@@ -49,7 +49,7 @@ static const struct cli_opt review_opts[] = {
 };
 static const struct cli_opt apply_opts[] = {
 	{ "change-set", 'c', CLI_VALUE, S_SET, "ID", "this change set" },
-	{ "all", 0, CLI_FLAG, S_ALL, NULL, "also what runs by itself on this machine (tier 1)" },
+	{ "all", 0, CLI_FLAG, S_ALL, NULL, "also what was rejected or in conflict before" },
 	{ "ignored", 0, CLI_FLAG, S_IGNORED, NULL, "also what .gitignore set aside" },
 	{ "json", 0, CLI_FLAG, S_JSON, NULL, "machine-readable result" },
 };

@@ -701,13 +701,11 @@ int review_select(const struct review *r, int select, uint32_t **out, size_t *ou
 			continue;
 		if (h.flags & COMPARE_IGNORED && !(select & REVIEW_IGNORED))
 			continue;
-		if (!(select & REVIEW_ALL)) {
-			if (r->status[i] != CHANGESET_PENDING)
-				continue;
-			if (h.tier == CLASSIFY_AUTO) {
-				skipped++;
-				continue;
-			}
+		if (!(select & REVIEW_ALL) && r->status[i] != CHANGESET_PENDING)
+			continue;
+		if (h.tier == CLASSIFY_AUTO) { /* only by naming its path */
+			skipped++;
+			continue;
 		}
 		list[n++] = i;
 	}

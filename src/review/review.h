@@ -109,7 +109,7 @@ int review_apply(struct review *r, const uint32_t *chosen, size_t n, struct revi
 
 enum review_select {
 	REVIEW_AUTO = 1,    /* all that is pending, without tier 1 and what is in conflict */
-	REVIEW_ALL = 2,     /* --all: tier 1 too, conflicts are tried again */
+	REVIEW_ALL = 2,     /* --all: what was rejected or in conflict is tried again; no tier 1 */
 	REVIEW_IGNORED = 4, /* --ignored: what was set aside by ignore rules, too */
 };
 

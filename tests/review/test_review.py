@@ -313,7 +313,9 @@ def test_tiers():
         assert not x.exists(".vscode")
         x.apply(".vscode/tasks.json", want=3)
         assert x.exists(".vscode/tasks.json")
-        x.apply("--all")
+        x.apply("--all")        # tier 1 is never applied without its name
+        assert not x.exists(".mcp.json")
+        x.apply(".mcp.json")
         assert x.exists(".mcp.json")
 
 
