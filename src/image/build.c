@@ -45,7 +45,7 @@
 
 enum {
 	TICK_MS = 250,
-	GRACE_MS = 10 * 1000, /* for mmdebstrap to unmount and clean up */
+	GRACE_MS = 10 * 1000, /* for mmdebstrap in unshare mode to clean up */
 	TAIL_BYTES = 8192,
 	LOG_BYTES_MAX = 8 * 1024 * 1024,
 	ARGS_MAX = 128,
@@ -393,7 +393,8 @@ static const char kernel_hook[] =
 	"sed -n 's/^Depends:.*\\(linux-image-[0-9][^ ,(]*\\).*/\\1/p' | head -n 1); "
 	"test -n \"$p\"; apt-get -q -o APT::Sandbox::User=root download \"$p\" >&2";
 
-static int mmdebstrap_words(struct build *b, struct words *w, struct words *env)
+static int mmdebstrap_words(struct build *b, const char *mmdebstrap, struct words *w,
+                            struct words *env)
 {
 	AUTO_BUF struct buf conf = { 0 }, include = { 0 };
 	AUTO_FREE char *codename = host_codename();
@@ -425,7 +426,19 @@ static int mmdebstrap_words(struct build *b, struct words *w, struct words *env)
 		if (r < 0)
 			return err_code(b->err, r, "cannot list the packages");
 	}
-	word(w, xstrdup("mmdebstrap"));
+	/*
+	 * mmdebstrap's root mode mounts into the tree in our own mount namespace and
+	 * forgets that when it is killed. Here mounts and processes end with it.
+	 */
+	if (getuid() == 0) {
+		static const char *const unshare[] = {
+			"unshare", "--mount",      "--propagation=private", "--pid",
+			"--fork",  "--kill-child", "--mount-proc",          "--"
+		};
+		for (size_t i = 0; i < ARRAY_LEN(unshare); i++)
+			word(w, xstrdup(unshare[i]));
+	}
+	word(w, xstrdup(mmdebstrap));
 	word(w, xasprintf("--mode=%s", getuid() == 0 ? "root" : "unshare"));
 	word(w, xstrdup("--variant=apt"));
 	word(w, xstrdup("--format=tar"));
@@ -508,14 +521,16 @@ static int start_all(struct build *b)
 {
 	struct words w = { 0 }, env = { 0 };
 	int tar[2] = { -1, -1 }, deb[2] = { -1, -1 };
-	AUTO_FREE char *mm = NULL, *self = proc_self_dir();
+	AUTO_FREE char *mm = NULL, *unshare = NULL, *self = proc_self_dir();
 	AUTO_FREE char *worker = xasprintf("%s/cloche-image", self);
 	const char *const rootfs_argv[] = { "cloche-image", "rootfs", b->spec.name, NULL };
 	const char *const kernel_argv[] = { "cloche-image", "kernel", NULL };
 
 	if (proc_find_program("mmdebstrap", &mm) < 0)
 		return image_no_program(b->err, "mmdebstrap", "mmdebstrap uidmap");
-	int r = mmdebstrap_words(b, &w, &env);
+	if (getuid() == 0 && proc_find_program("unshare", &unshare) < 0)
+		return image_no_program(b->err, "unshare", "util-linux");
+	int r = mmdebstrap_words(b, mm, &w, &env);
 	if (r < 0)
 		goto out;
 	if (pipe2(tar, O_CLOEXEC) < 0 || pipe2(deb, O_CLOEXEC) < 0) {
@@ -530,8 +545,8 @@ static int start_all(struct build *b)
 	if (r == 0)
 		r = spawn(b, ROOTFS, worker, rootfs_argv, NULL, rootfs_fds, ARRAY_LEN(rootfs_fds));
 	if (r == 0)
-		r = spawn(b, MMDEBSTRAP, mm, (const char *const *)w.v, (const char *const *)env.v,
-		          mm_fds, ARRAY_LEN(mm_fds));
+		r = spawn(b, MMDEBSTRAP, unshare ? unshare : mm, (const char *const *)w.v,
+		          (const char *const *)env.v, mm_fds, ARRAY_LEN(mm_fds));
 out:
 	close_now(&tar[0]);
 	close_now(&tar[1]);
@@ -606,23 +621,20 @@ static void read_report(struct child *c)
 		close_now(&c->rep_fd);
 }
 
-/* The line of stderr that says most: the last "E: ..." one, else the last. */
+/* The line of stderr that says most: apt's first "E: ...", else the last of all. */
 static void last_words(const struct child *c, char *dst, size_t cap)
 {
 	struct span rest = span_of(c->tail, c->n_tail), best = { 0 };
-	bool best_is_error = false;
 
 	while (rest.len) {
 		const uint8_t *nl = memchr(rest.p, '\n', rest.len);
 		size_t n = nl ? (size_t)(nl - rest.p) : rest.len;
 		struct span line = span_of(rest.p, n);
 		rest = span_of(rest.p + n + (nl != NULL), rest.len - n - (nl != NULL));
-		bool is_error = line.len > 3 && memcmp(line.p, "E: ", 3) == 0;
-		bool is_last = is_error && line.len > 8 && memcmp(line.p, "E: run_", 7) == 0;
-		if (line.len == 0 || (best_is_error && !is_error) || (best_is_error && is_last))
-			continue; /* "E: run_chroot failed" says less than the line before it */
-		best = line;
-		best_is_error = is_error;
+		if (line.len)
+			best = line;
+		if (line.len > 3 && memcmp(line.p, "E: ", 3) == 0)
+			break; /* those behind it are its consequences */
 	}
 	(void)vis_str(dst, cap, best);
 }
@@ -690,7 +702,7 @@ static void end_all(struct build *b)
 	for (size_t i = 0; i < ARRAY_LEN(order); i++) {
 		struct child *c = &b->child[order[i]];
 		if (!c->is_over)
-			proc_end(&c->p, order[i] == MMDEBSTRAP ? GRACE_MS : 0);
+			proc_end(&c->p, order[i] == MMDEBSTRAP && getuid() != 0 ? GRACE_MS : 0);
 		while (c->err_fd >= 0) { /* what is there, not what may come */
 			struct pollfd pf = { .fd = c->err_fd, .events = POLLIN };
 			if (poll(&pf, 1, 0) <= 0)
