@@ -54,6 +54,7 @@ enum {
 	NOTE_BURST = 10,
 	NOTE_PER_S = 1,
 	NOTE_MAX = 200,
+	SMALL_TREE_BYTES = 16 * 1024 * 1024,
 	SYNC_MS = 5 * 1000, /* lab-measured: unsynced small files are lost when QEMU dies */
 	WORDS_BYTES = MSG_BYTES_MAX - 64,
 };
@@ -1174,6 +1175,9 @@ static void on_mon_scanned(void)
 		fail(&e);
 		return;
 	}
+	/* a small tree is copied or cloned while the guest boots: frozen from the start */
+	if ((w.manifest.image_blocks - w.manifest.data_block) * 4096 <= SMALL_TREE_BYTES)
+		(void)to_disk(&(struct disk_msg){ .type = DISK_FREEZE, .on = 1 });
 	maybe_mount_work();
 }
 

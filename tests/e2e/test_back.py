@@ -85,6 +85,8 @@ def test_host_edit_is_a_conflict(h):
 def test_file_changed_before_capture(h):
     """The guest gets an error, never a mix; the host's edit survives."""
     p = h.project("demo", {"big": b"a" * 300000, "other": "o\n"})
+    with open(os.path.join(p, "pad"), "wb") as f:
+        f.truncate(20 << 20)    # a small tree would be frozen before the guest is up
     q = h.start(*h.shell_argv(p, ["sh", "-c", "echo up; read x; cat big | tr -d a | wc -c; cat big >/dev/null; echo rc=$?; cat other"],
                               flags=[]))
     # between the scan and the first command nothing was read: change it as soon as the VM is up
