@@ -66,6 +66,7 @@ struct monitor {
 	struct state st;
 	struct state_dirs dirs;
 	int top_fd, dir_fd, lock_fd, staging_fd, changes_fd; /* sandboxes/, ours, … */
+	int manifest_ro_fd; /* for those who read it and must not change the baseline */
 	int manifest_fd, meta_fd, cache_fd, scratch_fd, scan_report_fd, log_fd, report_fd;
 	int disk_fd, mon_fd; /* our ends */
 	struct loop_fd mon_src;
@@ -249,7 +250,7 @@ static void give_image_to_disk(void)
 {
 	m.scanned = true;
 	struct disk_msg ready = { .type = DISK_READY };
-	const int fds[] = { m.manifest_fd, m.meta_fd };
+	const int fds[] = { m.manifest_ro_fd, m.meta_fd };
 	uint8_t b[64];
 	size_t n = disk_msg_put(b, sizeof(b), &ready);
 	int r = n ? fd_send(m.disk_fd, b, n, fds, 2) : -EINVAL;
@@ -325,6 +326,8 @@ static void on_child(void *arg, uint32_t events UNUSED)
 		to_worker(LINK_DISK_GONE, e.code, e.text, e.hint);
 		return;
 	case CH_QEMU:
+		/* the worker has a last word; one that is stopped or lies must not keep us */
+		loop_timer_set(m.l, &m.timer, OFF_GRACE_MS, stop, NULL);
 		if (m.off || m.published) {
 			to_worker(LINK_BROKEN, -EPIPE, "the microVM is off", NULL);
 			if (!m.ch[CH_WORKER].running)
@@ -474,8 +477,12 @@ static int make_folder(struct err *err)
 	if (m.scratch_fd < 0)
 		return err_errno(err, "cannot open the sandbox's disk");
 	r = new_file("manifest", &m.manifest_fd, err);
-	if (r == 0)
-		r = new_file("ws.meta", &m.meta_fd, err);
+	if (r < 0)
+		return r;
+	m.manifest_ro_fd = openat(m.dir_fd, "manifest", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (m.manifest_ro_fd < 0)
+		return err_errno(err, "cannot open 'manifest' in the sandbox's folder");
+	r = new_file("ws.meta", &m.meta_fd, err);
 	if (r == 0)
 		r = new_file("ws.cache", &m.cache_fd, err);
 	return r;
@@ -501,7 +508,7 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 	fds[k++] = (struct proc_fd){ .from = disk, .to = 12 };
 	fds[k++] = (struct proc_fd){ .from = mon, .to = 13 };
 	fds[k++] = (struct proc_fd){ .from = m.staging_fd, .to = 14 };
-	fds[k++] = (struct proc_fd){ .from = m.manifest_fd, .to = 15 };
+	fds[k++] = (struct proc_fd){ .from = m.manifest_ro_fd, .to = 15 };
 	argv[n++] = "cloche-worker";
 	argv[n++] = "--guest=10";
 	argv[n++] = "--qmp=11";
@@ -727,7 +734,8 @@ int main(int argc, char **argv)
 	int c;
 
 	m.top_fd = m.dir_fd = m.lock_fd = m.staging_fd = m.changes_fd = m.manifest_fd = -1;
-	m.meta_fd = m.cache_fd = m.scratch_fd = m.scan_report_fd = m.log_fd = m.report_fd = -1;
+	m.manifest_ro_fd = m.meta_fd = m.cache_fd = m.scratch_fd = m.scan_report_fd = m.log_fd =
+		m.report_fd = -1;
 	m.disk_fd = m.mon_fd = m.client_fd = -1;
 	m.hostname = "cloche";
 	m.records_max = CHANGE_RECORDS_MAX;

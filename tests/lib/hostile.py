@@ -200,7 +200,7 @@ class Worker:
             self.sides[n], theirs[n] = Side(a, packets), b
         fds = [theirs[n].fileno() for n in names]
         staging_fd = os.open(self.staging, os.O_RDONLY | os.O_DIRECTORY)
-        manifest_fd = os.open(manifest or h.manifest, os.O_RDWR)
+        manifest_fd = os.open(manifest or h.manifest, os.O_RDONLY)
         self.log_path = os.path.join(self.dir, "log")
         log_fd = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         argv = [os.path.join(h.bin, "cloche-worker"), f"--guest={fds[0]}", f"--qmp={fds[1]}",
