@@ -73,7 +73,7 @@ static struct span unhex(size_t i)
 	static struct kept {
 		struct kept *next;
 		uint8_t b[];
-	} *all;
+	} * all;
 	struct kept *kept = xmalloc(sizeof(*kept) + n + 1);
 	kept->next = all;
 	all = kept;
