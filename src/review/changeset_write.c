@@ -309,12 +309,18 @@ static int read_projects(struct changeset_writer *w, int manifest_fd, struct err
 	return r;
 }
 
-/* All blobs were handed to the kernel before: the first sync carries most of the rest along. */
+/*
+ * All blobs were handed to the kernel before. A few are synced one by one; for many that
+ * costs a commit of the file system each (12 s for 5,000 files), and one sync of it all less.
+ */
 static int sync_all(struct changeset_writer *w, struct err *err)
 {
+	enum { ONE_BY_ONE = 64 };
 	char name[16];
 	uint32_t ordinal;
 
+	if (w->blobs.len / sizeof(ordinal) > ONE_BY_ONE && syncfs(w->blobs_fd) == 0)
+		return 0;
 	for (size_t i = 0; i < w->blobs.len; i += sizeof(ordinal)) {
 		memcpy(&ordinal, w->blobs.p + i, sizeof(ordinal));
 		(void)snprintf(name, sizeof(name), "%u", ordinal);

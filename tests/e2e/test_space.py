@@ -46,7 +46,7 @@ def test_full_while_running(h):
         resize("900m")
         r = h.finish(q, timeout_s=300)
         assert r.rc == 0 and r.text == "200000000\n", r
-        h.wait_clean()
+    h.wait_clean()
 
 
 test_full_while_running.timeout_s = 600
@@ -55,7 +55,7 @@ test_full_while_running.timeout_s = 600
 def test_full_while_exporting(h):
     """The work stays on the sandbox's disk, and recover has all of it."""
     p = h.project("demo", {})
-    with small_disk(h.path("state"), "140m") as resize:
+    with small_disk(h.path("state"), "110m") as resize:
         r = h.sh(p, "head -c 70000000 /dev/urandom > big; sha256sum big", timeout_s=300)
         assert r.rc == 125 and "No space left" in r.errtext and "cloche recover" in r.errtext, r
         assert not os.listdir(h.changes), os.listdir(h.changes)
@@ -66,7 +66,7 @@ def test_full_while_exporting(h):
         assert h.run("apply", cwd=p).rc == 0
         got = subprocess.run(["sha256sum", "big"], cwd=p, capture_output=True, text=True).stdout
         assert got == r.text, (got, r)
-        h.wait_clean()
+    h.wait_clean()
 
 
 test_full_while_exporting.timeout_s = 600
