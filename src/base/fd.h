@@ -17,6 +17,7 @@ static inline void auto_close_(int *fd)
 {
 	if (*fd >= 0)
 		(void)close(*fd); /* nothing was written, or fd_close() checked it */
+	*fd = -1;                 /* it is called by hand, too: never close a number twice */
 }
 
 /* close() at the end of the scope; initialise with -1 or a descriptor */
