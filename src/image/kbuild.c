@@ -228,7 +228,7 @@ static int write_modules(struct kbuild *k, int fd, uint64_t *out_n)
 		if (g && strcmp(wanted[g].group, wanted[g - 1].group) == 0)
 			continue;
 		for (int i = 0; i < n && r == 0; i++) {
-			const struct packed *m = nd.from[order[i]];
+			struct packed *m = nd.from[order[i]];
 			const char *group = nd.group[order[i]];
 			char path[128];
 
@@ -237,6 +237,7 @@ static int write_modules(struct kbuild *k, int fd, uint64_t *out_n)
 			r = add_dir(&c, group, &last);
 			(void)snprintf(path, sizeof(path), "modules/%s%s%02u-%s.ko", group,
 			               group[0] ? "/" : "", number++, m->name);
+			m->unpacked.len = kmod_slim(m->unpacked.p, m->unpacked.len);
 			if (r == 0)
 				r = cpio_add(&c, path, S_IFREG | 0644,
 				             span_of(m->unpacked.p, m->unpacked.len));

@@ -170,6 +170,47 @@ static int modinfo_section(struct span ko, struct span *out)
 	return -EPROTO;
 }
 
+static size_t drop_signature(const uint8_t *ko, size_t len)
+{
+	/* Documentation/admin-guide/module-signing.rst: data, struct module_signature of 12
+	 * bytes whose last 4 are the length of that data (big endian), and this text */
+	static const char magic[] = "~Module signature appended~\n";
+	enum { SIGNATURE_BYTES = 12, MAGIC_BYTES = sizeof(magic) - 1 };
+
+	if (len < SIGNATURE_BYTES + MAGIC_BYTES ||
+	    memcmp(ko + len - MAGIC_BYTES, magic, MAGIC_BYTES) != 0)
+		return len;
+	const uint8_t *n = ko + len - MAGIC_BYTES - 4;
+	size_t data = (size_t)n[0] << 24 | (size_t)n[1] << 16 | (size_t)n[2] << 8 | n[3];
+	size_t left = len - SIGNATURE_BYTES - MAGIC_BYTES;
+	return data > left ? len : left - data;
+}
+
+size_t kmod_slim(uint8_t *ko, size_t len)
+{
+	struct span all = span_of(ko, len), info;
+
+	if (!elf_is(all, ET_REL) || modinfo_section(all, &info) < 0)
+		return len;
+	uint64_t shoff = le_at(all, 40, 8), shnum = le_at(all, 60, 2);
+	struct span table = sub(all, shoff, shnum * sizeof(Elf64_Shdr));
+	struct span strsh = sub(table, le_at(all, 62, 2) * sizeof(Elf64_Shdr), sizeof(Elf64_Shdr));
+	struct span names = sub(all, le_at(strsh, 24, 8), le_at(strsh, 32, 8));
+	for (uint64_t i = 0; i < shnum; i++) {
+		static const char btf[] = ".BTF"; /* and .BTF.base */
+		uint8_t *sh = ko + shoff + i * sizeof(Elf64_Shdr);
+		struct span name = sub(names, le_at(table, i * sizeof(Elf64_Shdr), 4), sizeof(btf));
+
+		if (name.len != sizeof(btf) || memcmp(name.p, btf, sizeof(btf) - 1) != 0 ||
+		    (name.p[4] != 0 && name.p[4] != '.'))
+			continue;
+		/* no name, no type, no bytes: a section header that the loader passes over */
+		memset(sh, 0, 16);     /* sh_name, sh_type, sh_flags */
+		memset(sh + 32, 0, 8); /* sh_size */
+	}
+	return drop_signature(ko, len);
+}
+
 static bool kmod_name_ok(struct span s)
 {
 	if (s.len == 0 || s.len >= KMOD_NAME_MAX)

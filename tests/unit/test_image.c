@@ -235,6 +235,65 @@ static size_t ko_fill(uint8_t *b, size_t cap, const char *info, size_t n)
 	return sh + 192;
 }
 
+static void test_kmod_slim(void **state UNUSED)
+{
+	static const char tail[] = "~Module signature appended~\n";
+	static const struct {
+		const char *why;
+		uint32_t data; /* length that the signature names */
+		bool cut;
+	} t[] = {
+		{ "signature of 5 bytes", 5, true },
+		{ "nothing in it", 0, true },
+		{ "longer than the file", 4096, false },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		uint8_t b[1024], was[1024];
+		size_t n = ko_fill(b, sizeof(b), "depends=\0", 9);
+		size_t at = n + 5;
+		memset(b + n, 'S', 5);
+		at = n + MIN(t[i].data, 5u);
+		memset(b + at, 0, 12);
+		b[at + 10] = (uint8_t)(t[i].data >> 8);
+		b[at + 11] = (uint8_t)t[i].data;
+		memcpy(b + at + 12, tail, sizeof(tail) - 1);
+		size_t len = at + 12 + sizeof(tail) - 1;
+		memcpy(was, b, sizeof(was));
+		size_t got = kmod_slim(b, len);
+		if (got != (t[i].cut ? n : len))
+			fail_msg("%s: %zu of %zu bytes left", t[i].why, got, len);
+		if (memcmp(b, was, len) != 0)
+			fail_msg("%s: more than the end was changed", t[i].why);
+		struct kmod_deps d;
+		if (t[i].cut)
+			assert_int_equal(kmod_depends(&d, span_of(b, got)), 0);
+	}
+	/* the section .modinfo under the name of the type information: hidden; else kept */
+	static const struct {
+		const char *name;
+		bool hidden;
+	} s[] = { { ".BTF\0xxx", true }, { ".BTF.base", true }, { ".BTFxxxx", false } };
+	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
+		uint8_t b[1024];
+		size_t n = ko_fill(b, sizeof(b), "depends=\0", 9);
+		size_t sh = n - 192;
+		/* a fourth header, named by bytes behind it */
+		uint8_t *h = b + n;
+		memset(h, 0, 64);
+		put_le(b + 60, 4, 2);
+		memcpy(h + 64, s[i].name, 9);
+		put_le(b + sh + 64 + 32, (uint64_t)(h + 74 - b) - 64, 8);
+		put_le(h, (uint64_t)(h + 64 - b) - 64, 4);
+		put_le(h + 4, SHT_PROGBITS, 4);
+		put_le(h + 32, 7, 8);
+		assert_int_equal(kmod_slim(b, n + 74), n + 74);
+		if ((h[32] == 0) != s[i].hidden || (h[4] == 0) != s[i].hidden)
+			fail_msg("%s: size %u, type %u", s[i].name, h[32], h[4]);
+	}
+	assert_int_equal(kmod_slim((uint8_t[]){ 1, 2, 3 }, 3), 3);
+}
+
 static void test_kmod_depends(void **state UNUSED)
 {
 #define INFO(s) s, sizeof(s) - 1
@@ -928,16 +987,16 @@ static void test_cache(void **state UNUSED)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bzimage),      cmocka_unit_test(test_kernel_elf),
-		cmocka_unit_test(test_kmod_depends), cmocka_unit_test(test_kmod_order),
-		cmocka_unit_test(test_cpio),         cmocka_unit_test(test_tree_paths),
-		cmocka_unit_test(test_tree_replace), cmocka_unit_test(test_tree_limits),
-		cmocka_unit_test(test_tree_xattrs),  cmocka_unit_test(test_tree_churn),
-		cmocka_unit_test(test_recipes),      cmocka_unit_test(test_accounts),
-		cmocka_unit_test(test_apt_sources),  cmocka_unit_test(test_apt_release),
-		cmocka_unit_test(test_apt_conf),     cmocka_unit_test(test_apt_host),
-		cmocka_unit_test(test_report),       cmocka_unit_test(test_manifest),
-		cmocka_unit_test(test_cache),
+		cmocka_unit_test(test_bzimage),     cmocka_unit_test(test_kernel_elf),
+		cmocka_unit_test(test_kmod_slim),   cmocka_unit_test(test_kmod_depends),
+		cmocka_unit_test(test_kmod_order),  cmocka_unit_test(test_cpio),
+		cmocka_unit_test(test_tree_paths),  cmocka_unit_test(test_tree_replace),
+		cmocka_unit_test(test_tree_limits), cmocka_unit_test(test_tree_xattrs),
+		cmocka_unit_test(test_tree_churn),  cmocka_unit_test(test_recipes),
+		cmocka_unit_test(test_accounts),    cmocka_unit_test(test_apt_sources),
+		cmocka_unit_test(test_apt_release), cmocka_unit_test(test_apt_conf),
+		cmocka_unit_test(test_apt_host),    cmocka_unit_test(test_report),
+		cmocka_unit_test(test_manifest),    cmocka_unit_test(test_cache),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
