@@ -49,6 +49,7 @@ e2e: setup
 	@python3 tests/e2e/run.py --build $(BUILD) $(T)
 
 bench: setup
+	@$(SCRIPTS)/setup.sh bench
 	@$(MAKE) --no-print-directory build
 	@$(SCRIPTS)/run-all.sh bench $(BUILD)
 

@@ -17,7 +17,7 @@ def rows():
 def test_each_row_has_group_name_reason(tmp):
     seen = set()
     for n, line in rows():
-        m = re.fullmatch(r"(build|run|test|check)\t([a-z0-9][a-z0-9.+-]+)\t+# \S.*", line)
+        m = re.fullmatch(r"(build|run|test|bench|check)\t([a-z0-9][a-z0-9.+-]+)\t+# \S.*", line)
         assert m, f"line {n}: {line!r}"
         assert m[2] not in seen, f"line {n}: {m[2]} is there twice"
         seen.add(m[2])
