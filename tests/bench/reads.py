@@ -32,7 +32,7 @@ JOBS = [("find", "find . >/dev/null"),
 def tree(b):
     """A part of the kernel's source, as a git repository."""
     only = ("kernel", "mm", "block", "lib", "fs", "net", "sound", "crypto")
-    src, top = bl.linux_tree(b, "linux", only=only), f"{b.tmp}/part"
+    src, top = bl.linux_tree(b, "linux", only=only), f"{b.tmp}/demo"
     os.mkdir(top)
     n = 0
     for name in only:

@@ -13,6 +13,7 @@ import re
 import resource
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -275,5 +276,6 @@ def main(fn):
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD")
     sys.stdout.reconfigure(line_buffering=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the trees are removed, too
     with Bench(sys.argv[1]) as b:
         fn(b)
