@@ -82,9 +82,14 @@ def main():
         return SKIP
     mounted = 0
     with tempfile.TemporaryDirectory(prefix="erofs-oracle.") as tmp:
-        image, listing, where = (os.path.join(tmp, n) for n in ("image", "list", "mnt"))
+        listing, where = (os.path.join(tmp, n) for n in ("list", "mnt"))
         os.mkdir(where)
         for seed in range(first, first + count):
+            # a file of its own: mount(8) takes up a loop device that still has the same file,
+            # with what the kernel remembers of its former content
+            image = os.path.join(tmp, f"image{seed}")
+            if seed > first:
+                os.unlink(os.path.join(tmp, f"image{seed - 1}"))
             subprocess.run([gen, str(seed), image, listing], check=True)
             if fsck:
                 r = subprocess.run([fsck, image], capture_output=True, text=True, check=False)

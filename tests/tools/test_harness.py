@@ -53,10 +53,11 @@ def test_timeout_shows_output_and_ends_it(h):
 @with_harness
 def test_orphan_is_found(h):
     h.run("sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & true")
+    pid = h.wait_helper("sleep", timeout_s=20)
     left = h.leftovers()
     assert len(left) == 1 and "sleep" in left[0], left
-    pid = h.kill_helper("sleep", timeout_s=2)
-    h.wait_clean(2)
+    assert h.kill_helper("sleep", timeout_s=20) == pid
+    h.wait_clean(20)
     assert harness.proc_stat(pid) is None
 
 
