@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cloche run shell`: commands, streams, exit codes, terminal, what the guest may do."""
+import fcntl
 import hashlib
+import json
 import os
 import re
 import signal
@@ -74,12 +76,13 @@ def test_argv_is_not_split(h):
 def test_environment_and_place(h):
     p = h.project("my project", {})
     r = h.run_shell(p, "sh", "-c", "pwd; id -u; id -g; id -un; echo $HOME; echo $TERM; echo $LANG;"
-                    "readlink /workspace; command -v git; umask; cat /proc/self/loginuid || true",
+                    "readlink /workspace; command -v git; umask; touch ~/x && stat -c %U ~ ~/x /work/*",
                     env={"TERM": "xterm-ghostty", "TZ": "Europe/Vienna"})
     lines = r.text.splitlines()
     assert lines[:8] == ["/work/my project", "1000", "1000", "agent", "/home/agent", "xterm-ghostty",
                          "C.UTF-8", "/work/my project"], r
     assert lines[8] == "/usr/bin/git", r
+    assert lines[10:] == ["agent", "agent", "agent"], r
 
 
 def test_cwd_follows(h):
@@ -348,7 +351,6 @@ def test_log_and_timings(h):
     assert "cloche-super" in text and "guest kernel" in text, text
     first = os.stat(log).st_size
     assert "guest ready" in r.errtext and "first byte" not in r.text, r
-    import json
     assert json.load(open(h.path("t", "tr")))["guest_kernel_ns"] > 0
     h.run_shell(p, "true", flags=["--log-file", log])
     assert os.stat(log).st_size < first * 2      # truncated, not appended
@@ -386,6 +388,42 @@ def test_ordinary_user(h):
     h.wait_clean()
 
 
+def test_exec_keep_and_sweep(h):
+    """--exec replaces the command; --keep keeps the folder; only what is dead and empty is swept."""
+    p = h.project("demo", {})
+
+    def folder(name, phase, lock=True):
+        d = os.path.join(h.sandboxes, name)
+        os.makedirs(d, 0o700)
+        with open(os.path.join(d, "state.json"), "w") as f:
+            json.dump({"schema": 1, "id": name, "agent": "shell", "phase": phase, "created_s": 1,
+                       "projects": [{"name": "demo", "path": p}], "failure": ""}, f)
+        if lock:
+            open(os.path.join(d, "lock"), "w").close()
+        return d
+
+    os.makedirs(h.sandboxes, 0o700)
+    dead = folder("dead-aaaaaa", "starting")
+    work = folder("work-aaaaaa", "running")
+    foreign = folder("else-aaaaaa", "starting", lock=False)
+    alive = folder("live-aaaaaa", "starting")
+    with open(os.path.join(alive, "lock")) as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        r = h.run_shell(p, "-c", "echo exec $0 $1", "a", "b", flags=["--exec", "/bin/sh", "--keep"])
+        assert r.text == "exec a b\n", r
+        assert [os.path.isdir(d) for d in (dead, work, foreign, alive)] == [False, True, True, True]
+        kept = [n for n in os.listdir(h.sandboxes) if n.startswith("demo-")]
+        assert len(kept) == 1 and os.path.exists(os.path.join(h.sandboxes, kept[0], "scratch.img"))
+        h.run_shell(p, "true")
+        assert [n for n in os.listdir(h.sandboxes) if n.startswith("demo-")] == kept
+
+
+def test_crash_is_explained(h):
+    p = h.project("demo", {})
+    r = h.sh(p, "kill -SEGV $$")
+    assert r.rc == 139 and "crashed (segmentation fault)" in r.errtext, r
+
+
 def test_config_file(h):
     p = h.project("demo", {})
     os.makedirs(h.path("config", "cloche"))
@@ -393,8 +431,9 @@ def test_config_file(h):
         f.write("vm:\n  accel: tcg\n  cpus: 1\n  memory: 512m\nworkspace:\n  exclude: ['*.o']\n")
     h.write(p, "x.o", "o")
     h.write(p, "x.c", "c")
-    r = h.run("run", "shell", p, "--", "sh", "-c", "nproc; ls")
-    assert r.text == "1\nx.c\n", r
+    r = h.run("run", "shell", p, "--memory", "768m", "--", "sh", "-c",
+              "nproc; ls; awk '/MemTotal/{print ($2 > 600000)}' /proc/meminfo")
+    assert r.text == "1\nx.c\n1\n", r      # a flag beats the file
     with open(h.path("config", "cloche", "config.yaml"), "a") as f:
         f.write("review:\n  aply: auto\n")
     r = h.run("run", "shell", p, "--", "true")
