@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 
+/* NULL when neither the variable nor HOME says where: never a guess. */
 static char *xdg(const char *var, const char *below_home)
 {
 	const char *v = getenv(var);
@@ -23,8 +24,7 @@ static char *xdg(const char *var, const char *below_home)
 
 	if (v && v[0] == '/')
 		return xasprintf("%s/cloche", v);
-	return xasprintf("%s/%s/cloche", home && home[0] == '/' ? home : "/nonexistent",
-	                 below_home);
+	return home && home[0] == '/' ? xasprintf("%s/%s/cloche", home, below_home) : NULL;
 }
 
 int state_dirs_init(struct state_dirs *d, bool create, struct err *err)
@@ -34,6 +34,12 @@ int state_dirs_init(struct state_dirs *d, bool create, struct err *err)
 		.cache = xdg("XDG_CACHE_HOME", ".cache"),
 		.config = xdg("XDG_CONFIG_HOME", ".config"),
 	};
+	if (!d->state || !d->cache || !d->config) {
+		state_dirs_fini(d);
+		err_set(err, -ENOENT, "HOME is not set: there is no place for state");
+		return err_hint(err,
+		                "set HOME, or XDG_STATE_HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME");
+	}
 	d->sandboxes = xasprintf("%s/sandboxes", d->state);
 	d->changes = xasprintf("%s/changes", d->state);
 	d->logs = xasprintf("%s/logs", d->state);

@@ -139,7 +139,7 @@ def test_tmp_size_and_disk(h):
 
 def test_oom_is_said(h):
     p = h.project("demo", {})
-    r = h.run_shell(p, "sh", "-c", "dd if=/dev/zero of=/dev/null bs=700M count=1",
+    r = h.run_shell(p, "sh", "-c", "dd if=/dev/zero bs=300M count=4 iflag=fullblock | dd of=/dev/null bs=300M iflag=fullblock",
                     flags=["--memory", "512m"])
     assert "out of memory" in r.errtext, r
 
@@ -422,6 +422,15 @@ def test_crash_is_explained(h):
     p = h.project("demo", {})
     r = h.sh(p, "kill -SEGV $$")
     assert r.rc == 139 and "crashed (segmentation fault)" in r.errtext, r
+
+
+def test_no_home(h):
+    """Without a place for state nothing is made anywhere."""
+    p = h.project("demo", {})
+    for argv in (["run", "shell", p, "--accel", "tcg", "--", "true"], ["changes"], ["recover"]):
+        r = h.run(*argv, env={"HOME": None, "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None,
+                              "XDG_CACHE_HOME": None}, timeout_s=30)
+        assert r.rc == 125 and "HOME is not set" in r.errtext, (argv, r)
 
 
 def test_config_file(h):

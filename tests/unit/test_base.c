@@ -187,7 +187,7 @@ static void test_proc(void **state UNUSED)
 	assert_int_equal(proc_shell_status(st), 7);
 	(void)close(p[0]);
 
-	s.path = "/nonexistent";
+	s.path = "/usr/bin/no-such-program";
 	assert_int_equal(proc_spawn(&child, &s, &e), -ENOENT);
 	const char *const sl[] = { "sleep", "1000", NULL };
 	s = (struct proc_spec){ .path = "/bin/sleep", .argv = sl };
