@@ -240,6 +240,14 @@ int cmd_recover(int argc, char **argv)
 		code = cli_usage(&e);
 		goto out;
 	}
+	while (rest < argc) /* behind "--" */
+		words[n_words++] = argv[rest++];
+	if (n_words > 1 || (rc.discard && n_words == 0)) {
+		err_set(&e, -EINVAL, n_words ? "one sandbox at a time" : "which sandbox?");
+		err_hint(&e, "cloche recover lists them");
+		code = cli_usage(&e);
+		goto out;
+	}
 	if (state_list(&rc.p.dirs, &v, &n, &e) < 0) {
 		code = cli_fail(&e);
 		goto out;

@@ -165,6 +165,18 @@ static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *op
 	return code;
 }
 
+/* A word that is not looked at would be believed to name what is meant. -1 to go on. */
+static int no_words(const struct verb *v, const char *verb)
+{
+	struct err e = { 0 };
+
+	if (v->n_words == 0)
+		return -1;
+	err_set(&e, -EINVAL, "%s takes no paths and no names", verb);
+	err_hint(&e, "a change set is named with -c ID");
+	return cli_usage(&e);
+}
+
 static int diff_flags(const struct verb *v)
 {
 	return term_can_colour(v->out_fd) && !v->no_colour ? DIFF_COLOUR : 0;
@@ -240,6 +252,8 @@ int cmd_changes(int argc, char **argv)
 	struct buf b = { 0 };
 	int code = begin(&v, argc, argv, changes_opts, ARRAY_LEN(changes_opts), false);
 
+	if (code < 0)
+		code = no_words(&v, "changes");
 	if (code >= 0)
 		goto out;
 	if (v.all) {
@@ -436,6 +450,8 @@ int cmd_discard(int argc, char **argv)
 	struct err e = { 0 };
 	int code = begin(&v, argc, argv, discard_opts, ARRAY_LEN(discard_opts), true);
 
+	if (code < 0)
+		code = no_words(&v, "discard");
 	if (code >= 0)
 		goto out;
 	if (!v.yes) {
