@@ -146,9 +146,9 @@ static void keep_only(int *fds, size_t n)
 	(void)close_range((unsigned)next, ~0u, 0);
 }
 
-static void child_begin(const struct review *r, int sock)
+static void child_begin(const struct review *r, int sock, bool apply)
 {
-	size_t max = 3 + r->meta.n_projects + r->n_applied, n = 0;
+	size_t max = 4 + 2 * (size_t)r->meta.n_projects + r->n_applied, n = 0;
 	int *fds = xcalloc(max, sizeof(*fds));
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -161,7 +161,12 @@ static void child_begin(const struct review *r, int sock)
 	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
 		if (r->project_fds[i] >= 0)
 			fds[n++] = r->project_fds[i];
+		/* what writes holds the locks, too: it may outlive a parent that is killed */
+		if (apply && r->project_locks[i] >= 0)
+			fds[n++] = r->project_locks[i];
 	}
+	if (apply && r->lock_fd >= 0)
+		fds[n++] = r->lock_fd;
 	for (size_t i = 0; i < r->n_applied; i++)
 		fds[n++] = r->applied_fds[i];
 	keep_only(fds, n);
@@ -190,7 +195,7 @@ static int start(struct review *r, const uint32_t *chosen, size_t n, bool apply,
 		return err_code(err, -e, "cannot start the review worker");
 	}
 	if (pid == 0) {
-		child_begin(r, sv[1]);
+		child_begin(r, sv[1], apply);
 		if (apply)
 			review_worker_apply(r, sv[1], chosen, n);
 		review_worker_show(r, sv[1]);
