@@ -193,18 +193,23 @@ static int open_log(const struct plan *p, const char *id, char **out_path, int *
 /* Why a command died, where that helps. */
 static void diagnose(const struct session_result *r, const struct plan *p)
 {
+	char more[TERM_FMT_BYTES];
+	uint32_t twice = 2 * p->memory_mib;
 	int sig = r->signal ? r->signal : r->exit_status > 128 ? r->exit_status - 128 : 0;
 
+	/* whole GiB where that is no less */
+	(void)snprintf(more, sizeof(more), twice % 1024 ? "%um" : "%ug",
+	               (unsigned)(twice % 1024 ? twice : twice / 1024));
 	if (r->oom)
 		(void)fprintf(
 			stderr,
-			"cloche: the guest ran out of memory (%u MiB)\nhint: try --memory %ug\n",
-			(unsigned)p->memory_mib, (unsigned)(p->memory_mib / 512));
+			"cloche: the guest ran out of memory (%u MiB)\nhint: try --memory %s\n",
+			(unsigned)p->memory_mib, more);
 	else if (sig == SIGKILL)
 		(void)fprintf(stderr,
 		              "cloche: %s was killed, perhaps for want of memory\nhint: try "
-		              "--memory %ug\n",
-		              p->agent, (unsigned)(p->memory_mib / 512));
+		              "--memory %s\n",
+		              p->agent, more);
 	else if (sig == SIGSEGV || sig == SIGABRT)
 		(void)fprintf(stderr, "cloche: %s crashed (%s)\n", p->agent,
 		              sig == SIGSEGV ? "segmentation fault" : "abort");
