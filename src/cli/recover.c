@@ -159,8 +159,10 @@ static int bring_back(struct recover *rc, const struct state *s, struct err *err
 		fds[n] = open(s->projects[n].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
 		if (fds[n] < 0) {
 			/* the changes do not need the project: only the comparison does */
-			(void)fprintf(stderr, "cloche: project '%s' cannot be opened: %s\n",
-			              s->projects[n].path, strerror(errno));
+			int e = errno;
+			AUTO_FREE char *shown = vis_dup(span_str(s->projects[n].path));
+			(void)fprintf(stderr, "cloche: project '%s' cannot be opened: %s\n", shown,
+			              strerror(e));
 			fds[n] = open("/proc/self/fdinfo", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		}
 	}

@@ -121,8 +121,9 @@ static int open_env(struct verb *v, struct err *err)
 		return r;
 	if (v->env.changes_fd < 0)
 		return err_errno(err, "cannot open '%s'", v->dirs.changes);
-	if (!getcwd(v->cwd, sizeof(v->cwd)))
-		return err_errno(err, "cannot tell the current directory");
+	/* a directory that was removed is below no project: -c still names a set */
+	if (!getcwd(v->cwd, sizeof(v->cwd)) || v->cwd[0] != '/')
+		v->cwd[0] = '\0';
 	return 0;
 }
 

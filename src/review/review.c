@@ -32,7 +32,7 @@ static bool is_around(const char *path, const char *cwd)
 	while (n > 1 && path[n - 1] == '/')
 		n--;
 	if (n == 1)
-		return true;
+		return cwd[0] == '/';
 	return strncmp(path, cwd, n) == 0 && (cwd[n] == '\0' || cwd[n] == '/');
 }
 
@@ -47,6 +47,8 @@ static bool set_is_around(const struct changeset_meta *m, const char *cwd)
 	char up[PATH_MAX];
 	struct stat st;
 
+	if (cwd[0] != '/')
+		return false; /* it was removed */
 	for (uint32_t i = 0; i < m->n_projects; i++) {
 		if (is_around(m->projects[i].path, cwd))
 			return true;
