@@ -136,13 +136,17 @@ int cli_parse(int argc, char **argv, const struct cli_opt *opts, size_t n_opts,
 
 static void print_err(const struct err *err)
 {
-	char text[2 * ERR_TEXT_BYTES], hint[2 * ERR_HINT_BYTES];
+	AUTO_BUF struct buf text = { 0 };
+	AUTO_BUF struct buf hint = { 0 };
 
-	/* texts are ours, but hold names that somebody else chose */
-	(void)fprintf(stderr, "cloche: %s\n", vis_str(text, sizeof(text), span_str(err->text)));
-	if (err->hint[0])
-		(void)fprintf(stderr, "hint: %s\n",
-		              vis_str(hint, sizeof(hint), span_str(err->hint)));
+	/* texts are ours, but hold names that somebody else chose; most of those were made
+	 * visible before, so backslashes are not doubled again */
+	if (vis_put(&text, span_str(err->text), VIS_KEEP_BACKSLASH) < 0 ||
+	    vis_put(&hint, span_str(err->hint), VIS_KEEP_BACKSLASH) < 0)
+		return; /* without memory nothing can be printed either */
+	(void)fprintf(stderr, "cloche: %.*s\n", (int)text.len, (const char *)text.p);
+	if (hint.len)
+		(void)fprintf(stderr, "hint: %.*s\n", (int)hint.len, (const char *)hint.p);
 }
 
 int cli_fail(const struct err *err)
