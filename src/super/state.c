@@ -73,10 +73,10 @@ void state_dirs_fini(struct state_dirs *d)
 
 static const char *const phase_names[] = { "", "starting", "running", "staged" };
 
-/* A path is bytes, JSON is Unicode: what is not UTF-8 is written as hex. */
+/* A path is bytes, JSON is Unicode: what is not UTF-8, or looks like hex, is written as hex. */
 static json_t *path_json(const char *p)
 {
-	json_t *j = json_string(p);
+	json_t *j = strncmp(p, "hex:", 4) == 0 ? NULL : json_string(p);
 
 	if (j)
 		return j;
