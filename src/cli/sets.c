@@ -124,6 +124,7 @@ static int open_env(struct verb *v, struct err *err)
 	/* a directory that was removed is below no project: -c still names a set */
 	if (!getcwd(v->cwd, sizeof(v->cwd)) || v->cwd[0] != '/')
 		v->cwd[0] = '\0';
+	v->env.cwd = v->cwd;
 	return 0;
 }
 
@@ -191,10 +192,8 @@ static const char *cwd_rel(const struct verb *v, const struct review *r)
 	/* with several projects a path begins with the project's name */
 	if (m->n_projects != 1)
 		return "";
-	size_t n = strlen(m->projects[0].path);
-	if (strncmp(v->cwd, m->projects[0].path, n) != 0 || v->cwd[n] != '/')
-		return "";
-	return v->cwd + n + 1;
+	ssize_t n = review_project_in(&m->projects[0], v->cwd);
+	return n < 0 || v->cwd[n] == '\0' ? "" : v->cwd + n + 1;
 }
 
 /* ---- changes ------------------------------------------------------------ */

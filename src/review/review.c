@@ -24,16 +24,14 @@
 
 /* --- which set --- */
 
-/* Is @cwd the directory @path or below it? */
-static bool is_around(const char *path, const char *cwd)
+/* Is @cwd the directory @path or below it? The length of @path without a last slash, or -1. */
+static ssize_t around(const char *path, const char *cwd)
 {
 	size_t n = strlen(path);
 
-	while (n > 1 && path[n - 1] == '/')
+	while (n && path[n - 1] == '/')
 		n--;
-	if (n == 1)
-		return cwd[0] == '/';
-	return strncmp(path, cwd, n) == 0 && (cwd[n] == '\0' || cwd[n] == '/');
+	return strncmp(path, cwd, n) == 0 && (cwd[n] == '\0' || cwd[n] == '/') ? (ssize_t)n : -1;
 }
 
 static bool same_dir(const struct changeset_project *p, const struct stat *st)
@@ -41,32 +39,33 @@ static bool same_dir(const struct changeset_project *p, const struct stat *st)
 	return p->ino == st->st_ino && p->dev == (uint64_t)st->st_dev;
 }
 
-/* By path, or by inode for a cwd that was reached by another path. */
-static bool set_is_around(const struct changeset_meta *m, const char *cwd)
+ssize_t review_project_in(const struct changeset_project *p, const char *cwd)
 {
 	char up[PATH_MAX];
 	struct stat st;
 
-	if (cwd[0] != '/')
-		return false; /* it was removed */
-	for (uint32_t i = 0; i < m->n_projects; i++) {
-		if (is_around(m->projects[i].path, cwd))
-			return true;
-	}
-	if (snprintf(up, sizeof(up), "%s", cwd) >= (int)sizeof(up))
-		return false;
+	if (!cwd || cwd[0] != '/') /* it was removed */
+		return -1;
+	ssize_t n = around(p->path, cwd);
+	if (n >= 0 || snprintf(up, sizeof(up), "%s", cwd) >= (int)sizeof(up))
+		return n;
 	for (;;) {
-		if (stat(up[0] ? up : "/", &st) == 0) {
-			for (uint32_t i = 0; i < m->n_projects; i++) {
-				if (same_dir(&m->projects[i], &st))
-					return true;
-			}
-		}
+		if (stat(up[0] ? up : "/", &st) == 0 && same_dir(p, &st))
+			return (ssize_t)strlen(up);
 		char *slash = strrchr(up, '/');
 		if (!slash)
-			return false;
+			return -1;
 		*slash = '\0';
 	}
+}
+
+static bool set_is_around(const struct changeset_meta *m, const char *cwd)
+{
+	for (uint32_t i = 0; i < m->n_projects; i++) {
+		if (review_project_in(&m->projects[i], cwd) >= 0)
+			return true;
+	}
+	return false;
 }
 
 static bool wanted(const struct changeset_meta *m, const char *want, const char *cwd)
@@ -411,21 +410,32 @@ static int receive_list(struct review *r, struct err *err)
 
 /* --- */
 
+/* Another directory under the same path is not the project. */
+static int open_project(const struct changeset_project *p, const char *cwd)
+{
+	struct stat st;
+	AUTO_CLOSE int fd = open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	/* the device's number may change with a boot, the inode's does not */
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == p->ino)
+		return take_fd(&fd);
+	/* moved, and not replaced: what stands at its path is the user's word against ours */
+	bool gone = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
+	ssize_t n = gone ? review_project_in(p, cwd) : -1;
+	if (n < 0)
+		return -1;
+	AUTO_FREE char *moved = n ? xstrndup(cwd, (size_t)n) : xstrdup("/");
+	AUTO_CLOSE int at = open(moved, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return at >= 0 && fstat(at, &st) == 0 && same_dir(p, &st) ? take_fd(&at) : -1;
+}
+
 static void open_projects(struct review *r)
 {
 	r->project_fds = xcalloc(r->meta.n_projects + 1, sizeof(int));
 	r->project_locks = xcalloc(r->meta.n_projects + 1, sizeof(int));
 	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
-		const struct changeset_project *p = &r->meta.projects[i];
-		struct stat st;
-
 		r->project_locks[i] = -1;
-		AUTO_CLOSE int fd = open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		/* another directory under the same path is not the project; the device's number
-		 * may change with a boot, the inode's does not */
-		if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_ino != p->ino))
-			auto_close_(&fd), fd = -1;
-		r->project_fds[i] = take_fd(&fd);
+		r->project_fds[i] = open_project(&r->meta.projects[i], r->env.cwd);
 	}
 }
 

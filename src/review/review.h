@@ -26,6 +26,8 @@ struct review_env {
 	int changes_fd; /* `changes/`; borrowed */
 	int locks_fd;   /* folder for the project locks; borrowed */
 	bool no_cage;   /* tests only: workers stay uncaged */
+	/* where the user stands, absolute or NULL: a project that was moved is found above it */
+	const char *cwd;
 };
 
 /* Exit codes of review and apply. */
@@ -43,6 +45,12 @@ enum { REVIEW_EXIT_DONE = 0, REVIEW_EXIT_SEVERAL = 2, REVIEW_EXIT_OPEN = 3 };
  */
 int review_find(const struct review_env *env, const char *want, const char *cwd, char *out_id,
                 struct changeset_list *out_several, struct err *err) MUST_CHECK;
+
+/*
+ * The part of @cwd that is the project @p: its path, or, for one that was moved or reached by
+ * another path, a directory with its numbers. Return: its length (0 for "/"), or -1.
+ */
+ssize_t review_project_in(const struct changeset_project *p, const char *cwd);
 
 struct review;
 
