@@ -253,9 +253,13 @@ int run_after(const struct plan *p, const struct session_opts *so, const struct 
 		return res->exit_status >= 0 && res->staged ? status : CLI_EXIT_REFUSED;
 	if (res->set_id[0]) {
 		struct sets_end e = {
-			.id = res->set_id, .apply = p->apply, .tty = tty, .quiet = p->quiet
+			.id = res->set_id,
+			.spec = &so->spec,
+			.apply = p->apply,
+			.tty = tty,
+			.quiet = p->quiet,
 		};
-		int r = sets_end_of_run(p, &e);
+		int r = sets_end_of_run(&e);
 		if (r == CLI_EXIT_REFUSED && status == 0)
 			return r; /* an error after the command must not look like success */
 	} else if (!p->quiet && tty) {

@@ -10,12 +10,14 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/vis.h"
+#include "cli/cli.h"
 #include "review/review.h"
 #include "term/prompt.h"
 #include "term/screen.h"
@@ -476,7 +478,28 @@ out:
 
 /* ---- end of a run ------------------------------------------------------- */
 
-int sets_end_of_run(const struct plan *p, const struct sets_end *end)
+/*
+ * The set was written by a process that read what the guest sent. Taken over, it could name
+ * another directory as the project, and --apply=auto would write there unseen.
+ */
+static bool same_projects(const struct changeset_meta *m, const struct client_spec *spec)
+{
+	struct stat st, want;
+
+	if (m->n_projects != spec->n_projects)
+		return false;
+	for (uint32_t i = 0; i < m->n_projects; i++) {
+		const char *path = m->projects[i].path;
+		/* by its numbers, too: a bind mount has two paths */
+		if (strcmp(path, spec->projects[i].path) != 0 &&
+		    (stat(path, &st) < 0 || fstat(spec->project_fds[i], &want) < 0 ||
+		     st.st_dev != want.st_dev || st.st_ino != want.st_ino))
+			return false;
+	}
+	return true;
+}
+
+int sets_end_of_run(const struct sets_end *end)
 {
 	struct verb v = { .env = { .changes_fd = -1, .locks_fd = -1 }, .out_fd = 2 };
 	struct err e = { 0 };
@@ -484,12 +507,19 @@ int sets_end_of_run(const struct plan *p, const struct sets_end *end)
 	struct buf b = { 0 };
 	int code;
 
-	(void)p;
 	(void)snprintf(v.id, sizeof(v.id), "%s", end->id);
 	if (open_env(&v, &e) < 0 || review_open_readonly(&r, &v.env, v.id, &e) < 0) {
 		code = cli_fail(&e);
 		(void)fprintf(stderr, "hint: the change set is kept: cloche changes -c %s\n",
 		              end->id);
+		goto out;
+	}
+	v.env.cwd = NULL; /* the project is where it was, or nowhere */
+	if (!same_projects(review_meta(r), end->spec)) {
+		err_set(&e, -EPROTO, "change set '%s' names another project than the run's",
+		        v.id);
+		err_hint(&e, "it is kept, and not to be trusted: cloche changes -c %s", v.id);
+		code = cli_fail(&e);
 		goto out;
 	}
 	struct changeset_counts n;
