@@ -762,6 +762,25 @@ static bool clean_join(struct buf *out, const char *rel, const char *arg)
 	return true;
 }
 
+/* An absolute path must be one below a project's own. */
+static bool join(const struct review *r, struct buf *out, const char *cwd_rel, const char *arg)
+{
+	if (arg[0] != '/')
+		return clean_join(out, cwd_rel, arg);
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		const char *path = r->meta.projects[i].path;
+		ssize_t n = around(path, arg);
+		if (n < 0)
+			continue;
+		struct span base = path_base(span_str(path));
+		AUTO_FREE char *name = r->meta.n_projects > 1
+		                               ? xstrndup((const char *)base.p, base.len)
+		                               : xstrdup("");
+		return clean_join(out, name, arg + n);
+	}
+	return false;
+}
+
 static bool below(struct span dir, struct span path)
 {
 	if (dir.len == 0)
@@ -778,7 +797,8 @@ static size_t mark(const struct review *r, struct span want, const char *typed, 
 		const struct review_item *it = review_item(r, i);
 		struct span raw = span_of(it->raw.p, it->raw.len);
 		bool exact = span_eq(raw, want) || strcmp(it->path, typed) == 0;
-		if (!exact && !below(want, raw))
+		/* the whole project is not what .gitignore set aside in it */
+		if (!exact && (!below(want, raw) || (want.len == 0 && it->c.flags & COMPARE_IGNORED)))
 			continue;
 		n++;
 		/* naming a directory is not naming what runs by itself in it */
@@ -797,7 +817,10 @@ int review_match(const struct review *r, const char *cwd_rel, char *const *paths
 	size_t n = 0;
 
 	for (size_t k = 0; k < n_paths; k++) {
-		if (!clean_join(&want, cwd_rel, paths[k]))
+		/* of a variable that is not set: not the whole project */
+		if (paths[k][0] == '\0')
+			return err_set(err, -EINVAL, "an empty word names no path");
+		if (!join(r, &want, cwd_rel, paths[k]))
 			return err_set(err, -ENOENT, "'%s' is not in the project",
 			               vis_str(shown, sizeof(shown), span_str(paths[k])));
 		if (mark(r, span_of(want.p, want.len), paths[k], marks) == 0)
