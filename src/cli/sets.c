@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -367,6 +368,12 @@ static int show_result(const struct verb *v, const struct review *r, struct revi
 	return code;
 }
 
+/* A reader that left must not end us before what was decided or done is recorded. */
+static void keep_pipe(void)
+{
+	(void)signal(SIGPIPE, SIG_IGN);
+}
+
 static int do_review(const struct verb *v)
 {
 	struct talk t = { .p = { .in_fd = 0, .out_fd = 2, .wake_fd = -1 },
@@ -392,6 +399,7 @@ int cmd_review(int argc, char **argv)
 	struct verb v;
 	int code = begin(&v, argc, argv, review_opts, ARRAY_LEN(review_opts), true);
 
+	keep_pipe();
 	if (code < 0 && v.n_words) {
 		struct err e = { 0 };
 		err_set(&e, -EINVAL, "review takes no paths");
@@ -439,6 +447,7 @@ int cmd_apply(int argc, char **argv)
 	struct verb v;
 	int code = begin(&v, argc, argv, apply_opts, ARRAY_LEN(apply_opts), true);
 
+	keep_pipe();
 	if (code < 0)
 		code = do_apply(&v, (v.all ? REVIEW_ALL : REVIEW_AUTO) |
 		                            (v.ignored ? REVIEW_IGNORED : 0));
@@ -452,6 +461,7 @@ int cmd_discard(int argc, char **argv)
 	struct err e = { 0 };
 	int code = begin(&v, argc, argv, discard_opts, ARRAY_LEN(discard_opts), true);
 
+	keep_pipe();
 	if (code < 0)
 		code = no_words(&v, "discard");
 	if (code >= 0)
