@@ -526,8 +526,7 @@ int sets_end_of_run(const struct sets_end *end)
 	}
 	v.env.cwd = NULL; /* the project is where it was, or nowhere */
 	if (!same_projects(review_meta(r), end->spec)) {
-		err_set(&e, -EPROTO, "change set '%s' names another project than the run's",
-		        v.id);
+		err_set(&e, -EPROTO, "change set '%s' names another project than the run's", v.id);
 		err_hint(&e, "it is kept, and not to be trusted: cloche changes -c %s", v.id);
 		code = cli_fail(&e);
 		goto out;

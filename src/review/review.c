@@ -798,7 +798,8 @@ static size_t mark(const struct review *r, struct span want, const char *typed, 
 		struct span raw = span_of(it->raw.p, it->raw.len);
 		bool exact = span_eq(raw, want) || strcmp(it->path, typed) == 0;
 		/* the whole project is not what .gitignore set aside in it */
-		if (!exact && (!below(want, raw) || (want.len == 0 && it->c.flags & COMPARE_IGNORED)))
+		if (!exact &&
+		    (!below(want, raw) || (want.len == 0 && it->c.flags & COMPARE_IGNORED)))
 			continue;
 		n++;
 		/* naming a directory is not naming what runs by itself in it */

@@ -226,8 +226,13 @@ static int diff_file(struct worker *w, uint32_t i, const struct compare_change *
 
 	if (had) {
 		old = apply_open_host(&w->opts, i, &same);
-		if (old < 0)
-			return buf_printf(out, "(the host's file cannot be read: no diff)\n");
+		/* what the sandbox made of it is the user's to see in any case */
+		if (old < 0 && buf_printf(out, "(the host's file cannot be read: %s)\n",
+		                          has ? "this is all of the sandbox's" : "no diff") < 0)
+			return -ENOMEM;
+		if (old < 0 && !has)
+			return 0;
+		had = old >= 0;
 	}
 	if (has && (c->new_size > 0 || changeset_has_blob(w->set, c->ordinal))) {
 		new = changeset_blob_open(w->set, c->ordinal);
