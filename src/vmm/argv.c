@@ -40,8 +40,10 @@ int vmm_cmdline(struct buf *out, const struct vmm_config *cfg)
 	                   cfg->console_fd >= 0 ? "console=ttyS0" : "quiet");
 
 	if (r == 0 && cfg->accel == VMM_ACCEL_TCG && cfg->tsc_khz)
-		/* calibration loops do not end under emulation */
-		r = buf_printf(out, " tsc=reliable tsc_early_khz=%u", cfg->tsc_khz);
+		/* calibration loops do not end under emulation, and the check of the timer
+		 * can end in a panic: it wants more than four ticks within ten ticks' time
+		 * of a CPU that a busy host may stop (under KVM the kernel skips it itself) */
+		r = buf_printf(out, " no_timer_check tsc=reliable tsc_early_khz=%u", cfg->tsc_khz);
 	if (r == 0 && cfg->cmdline_extra) {
 		for (const char *p = cfg->cmdline_extra; *p; p++)
 			if (*p < ' ' || *p > '~')

@@ -176,8 +176,8 @@ static void test_argv(void **state UNUSED)
 	                "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"));
 	assert_true(has(&a, "-accel", "tcg,thread=multi"));
 	assert_true(has(&a, "-append",
-	                "quiet reboot=t panic=-1 audit=0 apparmor=0 cryptomgr.notests tsc=reliable "
-	                "tsc_early_khz=2500000"));
+	                "quiet reboot=t panic=-1 audit=0 apparmor=0 cryptomgr.notests "
+	                "no_timer_check tsc=reliable tsc_early_khz=2500000"));
 	/* each descriptor once, at numbers without a gap */
 	assert_int_equal(a.n_fds, 5);
 	for (size_t i = 0; i < a.n_fds; i++)
