@@ -28,7 +28,7 @@ MAPS = re.compile(r"\bmmap\(NULL, (\d+), PROT_READ, .*, (\d+), 0\) += 0x")
 
 
 def trace(b, words):
-    """(opened, of them in project and state, bytes read, bytes mapped, peak resident bytes)"""
+    """({opened, read, mapped}, output) of a command: files, and bytes twice"""
     log = f"{b.tmp}/strace"
     argv = ["strace", "-f", "-qq", "-s", "200", "-o", log, "-e",
             "trace=open,openat,openat2,creat,read,pread64,readv,preadv,preadv2,"
@@ -42,7 +42,7 @@ def trace(b, words):
     mapped = [(int(m[1]), int(m[2])) for m in map(MAPS.search, lines) if m]
     return {"opened": sum(bool(OPENS.search(x)) for x in lines),
             "read": sum(int(m[1]) for m in map(READS.search, lines) if m),
-            "mapped": sum(n for n, _ in mapped)}
+            "mapped": sum(n for n, _ in mapped)}, p.stdout.decode(errors="replace")
 
 
 def peak(b, words, ok=(0, 3)):
@@ -74,10 +74,10 @@ def three(b, tree):
     r = b.run(tree, ["sh", "-c", CHANGE])
     assert r.rc == 0, r.err
     name = set_of(b)
-    got = {w: trace(b, [w, "-c", name]) for w in ("changes", "diff")}
-    got["apply"] = trace(b, ["apply", "--all", "-c", name])
+    got = {w: trace(b, [w, "-c", name])[0] for w in ("changes", "diff")}
+    got["apply"], said = trace(b, ["apply", "--all", "-c", name])
     with open(f"{tree}/README", encoding="utf-8") as f:
-        assert f.read().endswith("two\n"), "nothing was applied"
+        assert f.read().endswith("two\n"), f"nothing was applied: {said}"
     forget(b)
     r2 = b.run(tree, ["sh", "-c", CHANGE])
     name = set_of(b)

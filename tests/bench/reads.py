@@ -90,7 +90,9 @@ def boot(b, name, devices, fds=()):
     where = "/work/demo"
     if name == "virtiofs":
         where = "/mnt"
-        r = g.host.run("mount", "-t", "virtiofs", "demo", "/mnt", root=True)
+        # the image has no mount(8); 165 is its system call
+        r = g.host.run("perl", "-e", 'my ($s, $t, $f) = ("demo", "/mnt", "virtiofs");'
+                       'syscall(165, $s, $t, $f, 0, 0) == 0 or die "$!\n"', root=True)
         if r.rc:
             g.close()
             raise RuntimeError(f"the guest cannot mount it: {r.err.decode().strip()}")
@@ -101,6 +103,8 @@ def job(g, where, text, cold, helper):
     """(wall s, CPU s of QEMU and of what serves it)"""
     if cold:
         g.host.run("sh", "-c", "sync; echo 3 >/proc/sys/vm/drop_caches", root=True)
+        # the tools themselves lie on another disk: in memory again before the clock starts
+        g.host.run("sh", "-c", f"mkdir -p /tmp/none; cd /tmp/none; {text}")
     def cpu():
         return (bl.cpu_ns(g.qemu.pid) or 0) + (bl.cpu_ns(helper) or 0 if helper else 0)
     c, t = cpu(), time.monotonic()

@@ -257,6 +257,8 @@ def linux_tree(b, name="linux", part=None, only=()):
     os.mkdir(top)
     subprocess.run(["tar", "xf", tars[0], "-C", top, "--strip-components=1", "--wildcards",
                     *[f"*/{x}/*" for x in only]], check=True)
+    if os.path.exists(f"{top}/.gitignore"):
+        os.unlink(f"{top}/.gitignore")  # Debian's ignores all files: "/*"
     if part:
         for folder, _, files in os.walk(top):
             for i, f in enumerate(sorted(files)):
