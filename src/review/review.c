@@ -339,9 +339,9 @@ static void name_project(const struct review *r, struct review_item *it)
 {
 	if (it->c.project == COMPARE_NO_PROJECT || r->meta.n_projects < 2)
 		return;
-	struct span base = path_base(span_str(r->meta.projects[it->c.project].path));
+	const char *name = r->names[it->c.project];
 	struct buf raw = { 0 };
-	if (buf_put(&raw, base.p, base.len) < 0 || buf_put(&raw, "/", 1) < 0 ||
+	if (buf_put(&raw, name, strlen(name)) < 0 || buf_put(&raw, "/", 1) < 0 ||
 	    buf_put(&raw, it->raw.p, it->raw.len) < 0) {
 		buf_fini(&raw);
 		return; /* without memory the short form is better than none */
@@ -429,6 +429,25 @@ static int open_project(const struct changeset_project *p, const char *cwd)
 	return at >= 0 && fstat(at, &st) == 0 && same_dir(p, &st) ? take_fd(&at) : -1;
 }
 
+/* By the rule that named them for the guest: "demo", "demo-2". */
+static void name_projects(struct review *r)
+{
+	r->names = xcalloc(r->meta.n_projects + 1, sizeof(*r->names));
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		const char *slash = strrchr(r->meta.projects[i].path, '/');
+		const char *base = slash && slash[1] ? slash + 1 : "root";
+		char *name = xstrdup(base);
+		for (uint32_t k = 2, j = 0; j < i; j++) {
+			if (strcmp(r->names[j], name) != 0)
+				continue;
+			free(name);
+			name = xasprintf("%.240s-%u", base, k++);
+			j = UINT32_MAX; /* from the first again */
+		}
+		r->names[i] = name;
+	}
+}
+
 static void open_projects(struct review *r)
 {
 	r->project_fds = xcalloc(r->meta.n_projects + 1, sizeof(int));
@@ -486,6 +505,7 @@ static int open_set(struct review *r, const char *id, bool readonly, struct err 
 		e = open_applied(r, err);
 	if (e < 0)
 		return err_wrap(err, "change set '%s'", id);
+	name_projects(r);
 	open_projects(r);
 	return 0;
 }
@@ -565,6 +585,9 @@ void review_close(struct review *r)
 	free(r->status);
 	free(r->host);
 	free(r->interrupted);
+	for (uint32_t i = 0; r->names && i < r->meta.n_projects; i++)
+		free(r->names[i]);
+	free(r->names);
 	close_all(r->project_fds, r->meta.n_projects);
 	close_all(r->project_locks, r->project_locks ? r->meta.n_projects : 0);
 	close_all(r->applied_fds, r->n_applied);
@@ -772,10 +795,7 @@ static bool join(const struct review *r, struct buf *out, const char *cwd_rel, c
 		ssize_t n = around(path, arg);
 		if (n < 0)
 			continue;
-		struct span base = path_base(span_str(path));
-		AUTO_FREE char *name = r->meta.n_projects > 1
-		                               ? xstrndup((const char *)base.p, base.len)
-		                               : xstrdup("");
+		const char *name = r->meta.n_projects > 1 ? r->names[i] : "";
 		return clean_join(out, name, arg + n);
 	}
 	return false;
