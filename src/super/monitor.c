@@ -458,6 +458,16 @@ static int make_folder(struct err *err)
 		if (renameat(m.top_fd, fresh, m.top_fd, m.st.id) < 0)
 			return err_errno(err, "cannot create sandbox '%s'", m.st.id);
 	}
+	if (m.recover) {
+		/* whatever comes now, the work is on this disk: leave_folder() must know */
+		struct state old;
+		m.st.phase = STATE_RUNNING;
+		r = state_read(m.dir_fd, &old, err);
+		if (r < 0)
+			return r;
+		m.st.created_s = old.created_s;
+		state_fini(&old);
+	}
 	if (m.recover && !staged_before()) /* what an export left half done */
 		(void)!path_remove_tree(m.dir_fd, "staging");
 	if (mkdirat(m.dir_fd, "staging", 0700) < 0 && errno != EEXIST)

@@ -349,6 +349,10 @@ def test_recover_lists_and_discards(h):
     sid = re.search(r"recover (demo-\w{6})", r.errtext)[1]
     j = assert_valid(h.run("recover", "--json").text, "recover")
     assert [s["id"] for s in j["sandboxes"]] == [sid], j
+    # a recovery that fails itself leaves the disk where it was
+    r = h.run("recover", sid, "--ready-timeout=1", "--accel=tcg")
+    assert r.rc == 125 and sid in r.errtext, r
+    assert [s["id"] for s in json.loads(h.run("recover", "--json").text)["sandboxes"]] == [sid]
     assert h.run("recover", sid, "--discard").rc == 0
     assert h.run("recover").rc == 0
     h.wait_clean()
