@@ -4,7 +4,7 @@
  * its monitor or worker sees it: descriptors, and messages of the control socket.
  *
  *	cloche-disk --nbd FD --control FD --workspace FD [--workspace FD]...
- *	            --cache FD --size BYTES [--uid UID]
+ *	            --cache FD --size BYTES [--uid UID] [--moved 1]
  *
  * --nbd	stream socket; the other end is QEMU's `driver=nbd,server.type=fd`.
  *		Read-only export "" of --size bytes (a multiple of 4096)
@@ -13,6 +13,7 @@
  * --cache	a sparse file that this process alone reads and writes: file data at
  *		the same offsets as in the image
  * --uid	of the cage, when started as root
+ * --moved	recover: the directories may be others than those that were scanned
  *
  * The process starts before the tree was scanned: reads below DISK_EARLY_BYTES
  * answer zeros, others wait for DISK_READY. A guest drops what it has cached of

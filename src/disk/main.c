@@ -25,7 +25,7 @@ enum { STATUS_USAGE = 2, STATUS_CAGE = 3 };
 static int usage(void)
 {
 	(void)fprintf(stderr, "usage: cloche-disk --nbd FD --control FD --workspace FD... "
-	                      "--cache FD --size BYTES [--uid UID]\n");
+	                      "--cache FD --size BYTES [--uid UID] [--moved 1]\n");
 	return STATUS_USAGE;
 }
 
@@ -58,6 +58,8 @@ static bool parse(int argc, char **argv, struct server_opts *o, uint64_t *uid)
 			o->cache = (int)v;
 		else if (strcmp(name, "--uid") == 0)
 			*uid = v;
+		else if (strcmp(name, "--moved") == 0)
+			o->moved = v != 0;
 		else if (strcmp(name, "--workspace") == 0 &&
 		         o->n_workspaces < SERVER_WORKSPACES_MAX)
 			o->workspaces[o->n_workspaces++] = (int)v;

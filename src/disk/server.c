@@ -485,6 +485,8 @@ int server_run(const struct server_opts *o)
 
 	s.loop = loop_new();
 	s.store = store_new(o->workspaces, o->n_workspaces, o->cache, o->size);
+	if (s.store && o->moved)
+		store_allow_moved(s.store);
 	s.in = malloc(INPUT_BYTES);
 	s.out = malloc(OUTPUT_BYTES);
 	s.jobs = xcalloc(DISK_REQUESTS_MAX, sizeof(*s.jobs));

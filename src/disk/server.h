@@ -15,6 +15,7 @@ struct server_opts {
 	int workspaces[SERVER_WORKSPACES_MAX];
 	size_t n_workspaces;
 	uint64_t size; /* bytes of the disk; a multiple of 4096 */
+	bool moved;    /* the workspaces may be others than those that were scanned */
 };
 
 /*

@@ -40,6 +40,7 @@ struct store {
 	size_t n_workspaces;
 	int cache, meta;
 	uint64_t size;
+	bool moved_ok;
 
 	void *map;
 	size_t map_len;
@@ -97,13 +98,18 @@ bool store_is_open(const struct store *s)
 	return s->state != NULL;
 }
 
+void store_allow_moved(struct store *s)
+{
+	s->moved_ok = true;
+}
+
 /* The directories are those that were scanned, each. */
 static int check_projects(const struct store *s, const struct manifest *m, struct err *err)
 {
 	if (m->n_projects != s->n_workspaces)
 		return err_set(err, -ESTALE, "%zu workspaces for a manifest of %u", s->n_workspaces,
 		               m->n_projects);
-	for (uint32_t i = 0; i < m->n_projects; i++) {
+	for (uint32_t i = 0; i < m->n_projects && !s->moved_ok; i++) {
 		struct manifest_project p;
 		struct stat st;
 

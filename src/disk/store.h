@@ -33,6 +33,13 @@ struct store *store_new(const int *workspaces, size_t n_workspaces, int cache,
 void store_free(struct store *s);
 
 /*
+ * store_allow_moved() - take the image although a workspace is not what was
+ * scanned: moved, restored, or its device renumbered by a reboot. Each file is still
+ * compared before a byte of it is served, so what differs is -ESTALE.
+ */
+void store_allow_moved(struct store *s);
+
+/*
  * store_open() - take the image.
  * @manifest, @meta:	taken on success
  *

@@ -654,6 +654,7 @@ static int start(struct err *err)
 		.cache_fd = m.cache_fd,
 		.log_fd = m.log_fd,
 		.uid = m.uid,
+		.moved = m.recover,
 	};
 	r = spawn_disk(&m.ch[CH_DISK].p, &m.ch[CH_DISK].err_fd, &sd, err);
 	if (r == 0)

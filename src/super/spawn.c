@@ -138,6 +138,10 @@ int spawn_disk(struct proc *out, int *out_stderr, const struct spawn_disk *s, st
 		add(&a, xstrdup("--uid"));
 		add(&a, xasprintf("%u", (unsigned)s->uid));
 	}
+	if (s->moved) {
+		add(&a, xstrdup("--moved"));
+		add(&a, xstrdup("1"));
+	}
 	int r = run(out, out_stderr, "cloche-disk", &a, err);
 	args_fini(&a);
 	return r;

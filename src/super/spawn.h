@@ -32,6 +32,7 @@ struct spawn_disk {
 	size_t n_projects;
 	int nbd_fd, control_fd, cache_fd, log_fd;
 	uid_t uid;
+	bool moved; /* recover: the projects may lie elsewhere by now */
 };
 int spawn_disk(struct proc *out, int *out_stderr, const struct spawn_disk *s,
                struct err *err) MUST_CHECK;

@@ -344,6 +344,18 @@ def test_killed_while_exporting(h):
     h.wait_clean()
 
 
+def test_recover_of_a_moved_project(h):
+    """The work comes back although the project lies elsewhere now."""
+    p, r = dies(h, "qemu-system-x86")
+    sid = re.search(r"recover (demo-\w{6})", r.errtext)[1]
+    os.rename(p, p + "2")
+    r = h.run("recover", sid, *h.accel_flags(), timeout_s=240)
+    assert r.rc in (0, 3), r
+    assert pending(h) == [sid], r
+    assert "+kept" in h.run("diff", "-c", sid, cwd=p + "2").text
+    h.wait_clean()
+
+
 def test_recover_lists_and_discards(h):
     p, r = dies(h, "qemu-system-x86")
     sid = re.search(r"recover (demo-\w{6})", r.errtext)[1]
