@@ -50,8 +50,8 @@ class Terminal:
     def start(self, what, foreground=True, stdin=None):
         pid = os.fork()
         if pid == 0:
-            for s in (signal.SIGTTOU, signal.SIGTTIN, signal.SIGTSTP, signal.SIGHUP,
-                      signal.SIGPIPE):
+            # also what whoever started us in the background has ignored (INT, QUIT)
+            for s in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
                 signal.signal(s, signal.SIG_DFL)
             os.setpgid(0, 0)
             if foreground:
