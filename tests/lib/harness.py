@@ -470,16 +470,17 @@ class Harness:
         return {k: v for k, v in e.items() if v is not None}
 
     def _preexec(self):
-        """For Popen: become the chosen user."""
-        if not self.user:
-            return None
-        uid, gid = self.user.pw_uid, self.user.pw_gid
+        """For Popen: signals as a shell in the foreground gives them, and the chosen user."""
+        user = self.user
 
-        def drop():
-            os.setgroups([])
-            os.setresgid(gid, gid, gid)
-            os.setresuid(uid, uid, uid)
-        return drop
+        def prepare():
+            for s in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(s, signal.SIG_DFL)    # a background job has ignored the first two
+            if user:
+                os.setgroups([])
+                os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+                os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+        return prepare
 
     # -- the accelerator
 
