@@ -197,7 +197,7 @@ class Bare:
         line = "quiet reboot=t panic=-1 audit=0 apparmor=0"
         tcg = bench.accel == "tcg"
         if tcg:
-            line += f" tsc=reliable tsc_early_khz={tsc_khz()}"
+            line += f" no_timer_check tsc=reliable tsc_early_khz={tsc_khz()}"
         self.line = line
         self.argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-nographic",
                      "-no-reboot", "-M", "microvm,x-option-roms=off,isa-serial=off,acpi=on",

@@ -68,7 +68,7 @@ class Guest:
         cmdline = ("quiet" if console is None else "console=ttyS0") + \
             " reboot=t panic=-1 audit=0 apparmor=0"
         if accel == "tcg":
-            cmdline += f" tsc=reliable tsc_early_khz={tsc_khz()}"
+            cmdline += f" no_timer_check tsc=reliable tsc_early_khz={tsc_khz()}"
         argv = ["qemu-system-x86_64", "-M",
                 "microvm,x-option-roms=off,acpi=on,isa-serial=" + ("on" if console else "off"),
                 "-accel", accel, "-cpu", "max" if accel == "tcg" else "host",
