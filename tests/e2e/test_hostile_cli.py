@@ -184,7 +184,7 @@ LIES = {
     "output after exited": lie("run", ctl(C_EXITED, EX) + frame(DATA, 1, OUT, EVIL)),
     "output on another channel": lie("run", frame(DATA, 9, OUT, EVIL)),
     "our stream": lie("run", frame(DATA, 1, IN, EVIL)),
-    "over the credit": lie("run", frame(DATA, 1, OUT, b"x" * 60000) * 40),
+    # output beyond the credit is a lie only while nobody reads it: unit/test_wire.c has that
     "credit over the limit": lie("run", frame(CREDIT, 1, IN, b"\xff" * 4)),
     "phase 99": lie("run", ctl(C_PHASE, struct.pack("<BQQQ", 99, 0, 0, 0))),
     "note of 1025 bytes": lie("run", ctl(C_NOTE, b"\1" + s32(b"x" * 1025))),
