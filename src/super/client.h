@@ -12,6 +12,7 @@
 #include "base/proc.h"
 #include "super/ctl.h"
 #include "super/link.h"
+#include "super/net.h"
 #include "super/port.h"
 #include "super/state.h"
 #include "vmm/vmm.h"
@@ -29,8 +30,9 @@ struct client_spec {
 	const char *const *exclude;
 	size_t n_exclude;
 	bool heavy, sudo, debug, keep, recover;
-	int log_fd;         /* borrowed; -1: none */
-	int scan_report_fd; /* borrowed; -1: none */
+	int log_fd;          /* borrowed; -1: none */
+	int scan_report_fd;  /* borrowed; -1: none */
+	struct net_spec net; /* all zero: offline */
 };
 
 struct client {
