@@ -48,6 +48,17 @@ bool hash_eq(const struct hash *a, const struct hash *b)
 	return memcmp(a->b, b->b, HASH_BYTES) == 0;
 }
 
+uint64_t hash_keyed(const uint8_t key[HASH_KEY_BYTES], const void *p, size_t n)
+{
+	uint64_t v;
+
+	_Static_assert(crypto_shorthash_KEYBYTES == HASH_KEY_BYTES, "key");
+	_Static_assert(crypto_shorthash_BYTES == sizeof(v), "value");
+	int r = crypto_shorthash((unsigned char *)&v, p, n, key);
+	ASSERT(r == 0);
+	return v;
+}
+
 void hash_hex(char dst[HASH_HEX_BYTES], const struct hash *h)
 {
 	static const char hex[] = "0123456789abcdef";

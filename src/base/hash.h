@@ -25,6 +25,13 @@ void hash_final(struct hash_state *s, struct hash *out);
 void hash_bytes(struct hash *out, const void *p, size_t n);
 bool hash_eq(const struct hash *a, const struct hash *b);
 
+/*
+ * A hash for tables in memory (SipHash-2-4): who does not know @key, from random_bytes(),
+ * cannot choose inputs that collide. Never stored, never on a wire.
+ */
+enum { HASH_KEY_BYTES = 16 };
+uint64_t hash_keyed(const uint8_t key[HASH_KEY_BYTES], const void *p, size_t n);
+
 /* Lower-case hex with a final NUL. */
 void hash_hex(char dst[HASH_HEX_BYTES], const struct hash *h);
 

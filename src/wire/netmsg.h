@@ -7,7 +7,9 @@
  * beyond this codec: every field has its limits, a message is consumed exactly.
  * Addresses are numbers in host byte order (base/ip.h).
  *
- * Wire form, little endian: type u16, then the fields of its kind.
+ * Wire form, little endian: type u16, then the fields of its kind in the order in
+ * which they stand below; a name behind its length of u8, a payload behind u16,
+ * addrs behind n. Ports are 1 to 65535 where nothing else is said.
  */
 #ifndef CLOCHE_WIRE_NETMSG_H
 #define CLOCHE_WIRE_NETMSG_H
@@ -64,7 +66,7 @@ struct netmsg {
 		struct {
 			uint16_t id; /* < NETMSG_IDS; chosen by net */
 			uint16_t qtype;
-			struct span name; /* lower case, host_name grammar, no final dot */
+			struct span name; /* as host_name_parse() gives it (base/hostname.h) */
 		} question;
 		struct {
 			uint32_t addr;
@@ -72,10 +74,10 @@ struct netmsg {
 		} flow;
 		struct {
 			uint8_t why;
-			uint8_t proto; /* of IP; 0 unknown */
-			uint32_t addr; /* destination of the first; 0 unknown */
-			uint16_t port;
-			uint32_t count;
+			uint8_t proto;  /* of IP; 0 unknown */
+			uint32_t addr;  /* destination of the first; 0 unknown */
+			uint16_t port;  /* 0 unknown */
+			uint32_t count; /* at least 1 */
 		} dropped;
 		struct {
 			uint16_t guest_port;
@@ -85,9 +87,10 @@ struct netmsg {
 		} datagram;
 		struct {
 			uint16_t id;
-			uint8_t rcode;
+			uint8_t rcode; /* one of the four above */
 			uint32_t ttl_s;
-			uint8_t n; /* addresses; 0 with NOERROR: no such record (NODATA) */
+			/* addresses, only with NOERROR; 0 of them: no such record (NODATA) */
+			uint8_t n;
 			uint32_t addrs[NETMSG_ADDRS_MAX];
 		} answer;
 		struct {
@@ -99,7 +102,10 @@ struct netmsg {
 
 /* Return: 0 or -EPROTO. Borrows from @in. */
 int netmsg_parse(struct netmsg *out, struct span in) MUST_CHECK;
-/* Bytes written, or 0 when it does not fit or breaks a limit. */
+/*
+ * Bytes written, or 0 when it does not fit or breaks a limit: a name of the guest's that
+ * DNS allows and the grammar of hosts does not is for the sender to refuse (NXDOMAIN).
+ */
 size_t netmsg_put(uint8_t *dst, size_t cap, const struct netmsg *m) MUST_CHECK;
 
 #endif
