@@ -588,6 +588,7 @@ static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 		.control_fd = guest,
 		.qmp_fd = qmp,
 		.console_fd = -1,
+		.net_fd = -1,
 		.accel = m.accel,
 		.tsc_khz = m.accel == VMM_ACCEL_TCG ? vmm_tsc_khz() : 0,
 		.n_disks = 3,

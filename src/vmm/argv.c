@@ -104,6 +104,18 @@ static void add_disk(struct vmm_argv *a, const struct vmm_disk *d, size_t i)
 	    d->read_only ? "" : ",werror=enospc,rerror=report");
 }
 
+/* No option ROM to load on virtio-mmio, and no offloads: a stream has no header that says them. */
+static void add_net(struct vmm_argv *a, const struct vmm_config *cfg)
+{
+	const uint8_t *m = cfg->net_mac;
+
+	add(a, "-netdev");
+	add(a, "stream,id=net,server=off,addr.type=fd,addr.str=%d", pass(a, cfg->net_fd));
+	add(a, "-device");
+	add(a, "virtio-net-device,netdev=net,mac=%02x:%02x:%02x:%02x:%02x:%02x,host_mtu=%u", m[0],
+	    m[1], m[2], m[3], m[4], m[5], cfg->net_mtu);
+}
+
 static int check(const struct vmm_config *cfg, struct err *err)
 {
 	if (!cfg->qemu || cfg->qemu[0] != '/')
@@ -122,6 +134,15 @@ static int check(const struct vmm_config *cfg, struct err *err)
 		return err_set(err, -EINVAL, "no accelerator was chosen");
 	if (cfg->control_fd < 0 || cfg->qmp_fd < 0)
 		return err_set(err, -EINVAL, "no control or QMP socket");
+	if (cfg->net_fd >= 0) {
+		static const uint8_t none[sizeof(cfg->net_mac)];
+
+		if ((cfg->net_mac[0] & 1) || memcmp(cfg->net_mac, none, sizeof(none)) == 0)
+			return err_set(err, -EINVAL, "the card's address is not a unicast one");
+		if (cfg->net_mtu < VMM_MTU_MIN || cfg->net_mtu > VMM_MTU_MAX)
+			return err_set(err, -EINVAL, "an MTU of %u is not between %d and %d",
+			               cfg->net_mtu, VMM_MTU_MIN, VMM_MTU_MAX);
+	}
 	for (size_t i = 0; i < cfg->n_disks; i++) {
 		const struct vmm_disk *d = &cfg->disks[i];
 
@@ -190,6 +211,8 @@ int vmm_qemu_argv(struct vmm_argv *out, const struct vmm_config *cfg, struct err
 	add(&a, "virtio-rng-device,rng=rng");
 	for (size_t i = 0; i < cfg->n_disks; i++)
 		add_disk(&a, &cfg->disks[i], i);
+	if (cfg->net_fd >= 0)
+		add_net(&a, cfg);
 	if (cfg->console_fd >= 0) {
 		add(&a, "-add-fd");
 		add(&a, "fd=%d,set=%d", pass(&a, cfg->console_fd), VMM_DISKS_MAX + 1);

@@ -73,6 +73,8 @@ enum {
 	VMM_VCPUS_MAX = 64,
 	VMM_MEMORY_MIN_MIB = 128,
 	VMM_MEMORY_MAX_MIB = 1024 * 1024,
+	VMM_MTU_MIN = 1280,
+	VMM_MTU_MAX = 65500,    /* a frame must fit libslirp's and QEMU's buffers */
 	VMM_CMDLINE_MAX = 2000, /* the kernel's COMMAND_LINE_SIZE is 2048 */
 	VMM_FD_BASE = 10,       /* the child's numbers of the descriptors start here */
 };
@@ -101,7 +103,11 @@ struct vmm_config {
 	size_t n_disks;
 	int control_fd; /* our end is the peer's; QEMU gets this one: virtio-serial "cloche.0" */
 	int qmp_fd;
-	int console_fd;       /* -1, or a file that gets the kernel's serial console (slow) */
+	int console_fd; /* -1, or a file that gets the kernel's serial console (slow) */
+	int net_fd;     /* -1: no card at all; or a stream socket of Ethernet frames, each behind
+	                         its length (32 bits, big endian) */
+	uint8_t net_mac[6];   /* unicast */
+	uint16_t net_mtu;     /* the guest is told it */
 	enum vmm_accel accel; /* KVM or TCG */
 	uint32_t tsc_khz;     /* for TCG: vmm_tsc_khz(); 0 leaves the hint out */
 };

@@ -137,6 +137,7 @@ static struct vmm_config config(void)
 		.control_fd = 60,
 		.qmp_fd = 61,
 		.console_fd = -1,
+		.net_fd = -1,
 		.accel = VMM_ACCEL_TCG,
 		.tsc_khz = 2500000,
 	};
@@ -211,6 +212,19 @@ static void test_argv(void **state UNUSED)
 		&a, "-append",
 		"console=ttyS0 reboot=t panic=-1 audit=0 apparmor=0 cryptomgr.notests loglevel=7"));
 	assert_true(has(&a, "-serial", "chardev:console"));
+	/* without a card there is nothing of a network at all */
+	assert_false(has(&a, "-netdev", NULL) || has(&a, "-nic", NULL) || has(&a, "-net", NULL));
+	vmm_argv_fini(&a);
+
+	c.net_fd = 80;
+	c.net_mtu = 16000;
+	memcpy(c.net_mac, "\x02\xc1\x0c\x57\xff\x02", sizeof(c.net_mac));
+	assert_int_equal(vmm_qemu_argv(&a, &c, &err), 0);
+	(void)snprintf(want, sizeof(want), "stream,id=net,server=off,addr.type=fd,addr.str=%d",
+	               child_fd(&a, 80));
+	assert_true(has(&a, "-netdev", want));
+	assert_true(has(&a, "-device",
+	                "virtio-net-device,netdev=net,mac=02:c1:0c:57:ff:02,host_mtu=16000"));
 	vmm_argv_fini(&a);
 	vmm_argv_fini(&a);
 }
@@ -218,7 +232,7 @@ static void test_argv(void **state UNUSED)
 static void test_argv_limits(void **state UNUSED)
 {
 	static char long_line[VMM_CMDLINE_MAX + 1];
-	enum { MEMORY, VCPUS, DISKS, SERIAL, TWICE, ACCEL, CONTROL, QEMU, LINE };
+	enum { MEMORY, VCPUS, DISKS, SERIAL, TWICE, ACCEL, CONTROL, QEMU, LINE, MTU, MAC };
 	static const struct {
 		const char *why;
 		int what, want;
@@ -244,6 +258,12 @@ static void test_argv_limits(void **state UNUSED)
 		{ "relative QEMU", QEMU, -EINVAL, 0, "qemu" },
 		{ "newline in the command line", LINE, -EINVAL, 0, "a\nb" },
 		{ "command line too long", LINE, -E2BIG, 0, long_line },
+		{ "least MTU", MTU, 0, VMM_MTU_MIN, NULL },
+		{ "one below", MTU, -EINVAL, VMM_MTU_MIN - 1, NULL },
+		{ "most MTU", MTU, 0, VMM_MTU_MAX, NULL },
+		{ "one above", MTU, -EINVAL, VMM_MTU_MAX + 1, NULL },
+		{ "a multicast card", MAC, -EINVAL, 3, NULL },
+		{ "no address of the card", MAC, -EINVAL, 0, NULL },
 	};
 
 	memset(long_line, 'x', VMM_CMDLINE_MAX);
@@ -276,6 +296,16 @@ static void test_argv_limits(void **state UNUSED)
 			break;
 		case QEMU:
 			c.qemu = t[i].text;
+			break;
+		case MTU:
+			c.net_fd = 80;
+			c.net_mac[0] = 2;
+			c.net_mtu = (uint16_t)t[i].value;
+			break;
+		case MAC:
+			c.net_fd = 80;
+			c.net_mac[0] = (uint8_t)t[i].value;
+			c.net_mtu = 1500;
 			break;
 		default:
 			c.cmdline_extra = t[i].text;
