@@ -24,14 +24,16 @@ enum net_mode {
 int net_mode_parse(const char *s, enum net_mode *out) MUST_CHECK;
 const char *net_mode_name(enum net_mode m);
 
-enum { NET_PORTS_MAX = 64, NET_SEARCH_MAX = 6 };
+enum { NET_PORTS_MAX = 32, NET_PORT_FDS_MAX = 4, NET_SEARCH_MAX = 6 };
 
 /* A port of the host that leads to one of the guest. */
 struct net_port {
-	int fd; /* a listening TCP socket, nonblocking; borrowed */
+	int fds[NET_PORT_FDS_MAX]; /* listening TCP sockets (127.0.0.1 and ::1, say); borrowed */
+	uint8_t n_fds;
+	bool once; /* all of them are closed at the first connection */
 	uint16_t guest_port;
-	bool once;            /* closed after one connection */
-	uint32_t lifetime_ms; /* closed then, counted from the start; 0: with the sandbox */
+	uint32_t deadline_s; /* from the start: closed then; 0: with the sandbox */
+	const char *label;   /* printable ASCII, for the event log; NULL: none */
 };
 
 struct net_spec {

@@ -50,18 +50,18 @@ static int open_socket(const char *id, int *out, struct err *err)
 	return 0;
 }
 
-int netctl_call(const char *id, const struct netctl_msg *req, int fd, struct netctl_msg *out,
-                int *out_fd, struct err *err)
+int netctl_call(const char *id, const struct netctl_msg *req, const int *fds, size_t n_fds,
+                struct netctl_msg *out, int *out_fd, struct err *err)
 {
 	AUTO_CLOSE int s = -1;
 	AUTO_CLOSE int got_fd = -1;
 	struct netctl_msg a;
-	size_t n_fds = 0;
+	size_t n_got = 0;
 	int r = open_socket(id, &s, err);
 
 	if (r < 0)
 		return r;
-	r = fd_send(s, req, sizeof(*req), &fd, fd >= 0 ? 1 : 0);
+	r = fd_send(s, req, sizeof(*req), fds, n_fds);
 	if (r < 0)
 		return err_code(err, r, "cannot ask sandbox '%s'", id);
 	struct pollfd p = { .fd = s, .events = POLLIN };
@@ -70,7 +70,7 @@ int netctl_call(const char *id, const struct netctl_msg *req, int fd, struct net
 		return err_errno(err, "cannot wait for sandbox '%s'", id);
 	if (r == 0)
 		return err_set(err, -ETIMEDOUT, "sandbox '%s' does not answer", id);
-	ssize_t k = fd_recv(s, &a, sizeof(a), &got_fd, 1, &n_fds);
+	ssize_t k = fd_recv(s, &a, sizeof(a), &got_fd, 1, &n_got);
 	if (k != (ssize_t)sizeof(a) || a.type != NETCTL_ANSWER)
 		return err_set(err, k < 0 ? (int)k : -EPIPE, "sandbox '%s' did not answer", id);
 	a.text[sizeof(a.text) - 1] = '\0';

@@ -223,9 +223,11 @@ static int boot_once(struct vmm_config *cfg, const struct vmm_launch *launch, bo
 
 int main(int argc, char **argv)
 {
-	struct vmm_config cfg = {
-		.memory_mib = 512, .vcpus = 2, .console_fd = -1, .net_fd = -1, .accel = VMM_ACCEL_TCG
-	};
+	struct vmm_config cfg = { .memory_mib = 512,
+		                  .vcpus = 2,
+		                  .console_fd = -1,
+		                  .net_fd = -1,
+		                  .accel = VMM_ACCEL_TCG };
 	struct vmm_launch launch = { 0 };
 	int runs = 1, bad = 0;
 

@@ -56,13 +56,13 @@ static void test_nobody(void **state UNUSED)
 	struct netctl_msg req = { .type = NETCTL_LIST };
 	struct err e = { 0 };
 
-	assert_int_equal(netctl_call("box", &req, -1, NULL, NULL, &e), -ENOENT);
+	assert_int_equal(netctl_call("box", &req, NULL, 0, NULL, NULL, &e), -ENOENT);
 	AUTO_CLOSE int d = net_runtime_dir(true, &e);
 	assert_true(d >= 0);
-	assert_int_equal(netctl_call("box", &req, -1, NULL, NULL, &e), -ENOENT);
+	assert_int_equal(netctl_call("box", &req, NULL, 0, NULL, NULL, &e), -ENOENT);
 	assert_non_null(strstr(e.text, "does not run"));
-	assert_int_equal(netctl_call("../box", &req, -1, NULL, NULL, &e), -EINVAL);
-	assert_int_equal(netctl_call("", &req, -1, NULL, NULL, &e), -EINVAL);
+	assert_int_equal(netctl_call("../box", &req, NULL, 0, NULL, NULL, &e), -EINVAL);
+	assert_int_equal(netctl_call("", &req, NULL, 0, NULL, NULL, &e), -EINVAL);
 	/* others could have listened there */
 	assert_int_equal(fchmod(d, 0770), 0);
 	assert_int_equal(net_runtime_dir(false, &e), -EPERM);
@@ -107,7 +107,7 @@ static void test_call(void **state UNUSED)
 		if (pid == 0)
 			serve(l, t[i].answer);
 		AUTO_CLOSE int mine = open("/dev/null", O_RDONLY | O_CLOEXEC);
-		assert_int_equal(netctl_call("box", &req, mine, &got, &fd, &e), t[i].want);
+		assert_int_equal(netctl_call("box", &req, &mine, 1, &got, &fd, &e), t[i].want);
 		if (t[i].want == 0) {
 			assert_int_equal(got.mode, NET_SHARED);
 			assert_true(fd >= 0 && close(fd) == 0);
