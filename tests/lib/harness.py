@@ -401,6 +401,9 @@ class Harness:
         self.user = None        # or a pwd entry: see as_user()
         self.bin = os.path.join(self.build, "bin")
         self.ptys, self.procs = [], []
+        self.prefix = []        # words before every command: netlab's namespaces
+        self.keep = set()       # pids that a test has on purpose
+        self.closers = []       # called by close(), last first
         self._accel = None
         self._mounts_before = self._mounts()
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -507,7 +510,7 @@ class Harness:
 
     def start(self, *args, cwd=None, env=None, stdin=subprocess.PIPE, program=None, **popen):
         """`cloche ARGS` in the background, on pipes. Ended by close()."""
-        p = subprocess.Popen([program or self.cloche, *args], cwd=cwd or self.tmp,
+        p = subprocess.Popen([*self.prefix, program or self.cloche, *args], cwd=cwd or self.tmp,
                              env=self.env(**(env or {})), stdin=stdin, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, start_new_session=True,
                              preexec_fn=self._preexec(), **popen)
@@ -547,7 +550,7 @@ class Harness:
 
     def pty(self, *args, cwd=None, env=None, rows=24, cols=80, program=None):
         """`cloche ARGS` on a terminal."""
-        t = Pty([program or self.cloche, *args], self.env(**(env or {})), cwd or self.tmp, rows, cols,
+        t = Pty([*self.prefix, program or self.cloche, *args], self.env(**(env or {})), cwd or self.tmp, rows, cols,
                 self._preexec())
         self.ptys.append(t)
         return t
@@ -649,7 +652,8 @@ class Harness:
     def leftovers(self, keep_sandboxes=False):
         """What a finished run must not leave: a list of lines, empty when all is well."""
         self._reap()
-        out = [f"process {pid} {comm}: {cmdline(pid)[:160]}" for pid, comm, _ in self.descendants()]
+        out = [f"process {pid} {comm}: {cmdline(pid)[:160]}" for pid, comm, _ in self.descendants()
+               if pid not in self.keep]
         # mounts of other tests come and go; ours lie below our scratch folder
         tmp = os.fsencode(self.tmp)
         out += [f"mount {m.decode()}" for m in self._mounts() - self._mounts_before if m.startswith(tmp)]
@@ -683,6 +687,8 @@ class Harness:
                 p.poll()
 
     def close(self):
+        while self.closers:
+            self.closers.pop()()
         self.kill_all()
         for t in self.ptys:
             t.close()
