@@ -219,19 +219,6 @@ int run_session(const struct plan *p, const struct session_opts *so, struct sess
 {
 	int r = session_run(so, res);
 
-	/*
-	 * Under emulation about one boot in a hundred ends in a reset of the guest's kernel
-	 * before it said a word. Nothing ran, so nothing is lost by another try; twice is
-	 * an error.
-	 */
-	if (r < 0 && p->accel == VMM_ACCEL_TCG && res->phase_ns[CTL_PHASE_BOOTED] == 0 &&
-	    strstr(res->err.text, "QEMU ended with status 0")) {
-		(void)fprintf(stderr, "cloche: the emulated machine reset itself while it booted: "
-		                      "trying once more\n");
-		if (so->spec.scan_report_fd >= 0)
-			(void)!ftruncate(so->spec.scan_report_fd, 0);
-		r = session_run(so, res);
-	}
 	if (r < 0) {
 		(void)cli_fail(&res->err);
 		if (res->recoverable)

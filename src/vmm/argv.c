@@ -182,7 +182,13 @@ int vmm_qemu_argv(struct vmm_argv *out, const struct vmm_config *cfg, struct err
 	add(&a, "microvm,x-option-roms=off,isa-serial=%s,acpi=on,dump-guest-core=off,mem-merge=off",
 	    cfg->console_fd >= 0 ? "on" : "off");
 	add(&a, "-accel");
-	add(&a, "%s", kvm ? "kvm" : "tcg,thread=multi");
+	/*
+	 * One thread for all vCPUs under emulation. With several, QEMU before 8.1 can
+	 * translate a code page while another vCPU patches it, and keeps the stale code: a
+	 * jump label that Linux patched by way of int3 then traps for ever ("Oops: int3" at
+	 * boot, one in a hundred). The kernel patches code all its life.
+	 */
+	add(&a, "%s", kvm ? "kvm" : "tcg,thread=single");
 	add(&a, "-cpu");
 	add(&a, "%s", kvm ? "host" : "max");
 	add(&a, "-m");

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import time
 
@@ -308,23 +307,6 @@ def test_accel_auto_never_emulates(h):
     p = h.project("demo", {})
     r = h.run("run", "shell", p, "--", "true", timeout_s=60)
     assert r.rc == 125 and "--accel tcg" in r.errtext and "kvm" in r.errtext, r
-    h.wait_clean()
-
-
-def test_boot_is_tried_twice(h):
-    """Under emulation a machine that resets before it said a word gets one more try."""
-    if h.accel != "tcg":
-        return
-    p = h.project("demo", {})
-    bin2 = h.path("bin2")
-    shutil.copytree(h.bin, bin2, ignore=shutil.ignore_patterns("*.p"))
-    os.rename(os.path.join(bin2, "cloche-cage"), os.path.join(bin2, "cage"))
-    with open(os.path.join(bin2, "cloche-cage"), "w") as f:
-        f.write(f'#!/bin/sh\n[ -e {bin2}/once ] || {{ : > {bin2}/once; exit 0; }}\nexec {bin2}/cage "$@"\n')
-    os.chmod(os.path.join(bin2, "cloche-cage"), 0o755)
-    h.bin = bin2
-    r = h.run_shell(p, "echo", "hello")
-    assert r.rc == 0 and r.text == "hello\n" and "trying once more" in r.errtext, r
     h.wait_clean()
 
 

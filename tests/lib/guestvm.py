@@ -71,7 +71,8 @@ class Guest:
             cmdline += f" no_timer_check tsc=reliable tsc_early_khz={tsc_khz()}"
         argv = ["qemu-system-x86_64", "-M",
                 "microvm,x-option-roms=off,acpi=on,isa-serial=" + ("on" if console else "off"),
-                "-accel", accel, "-cpu", "max" if accel == "tcg" else "host",
+                "-accel", "tcg,thread=single" if accel == "tcg" else accel,
+                "-cpu", "max" if accel == "tcg" else "host",
                 "-m", str(memory_mib), "-smp", str(cpus), "-nodefaults", "-no-user-config",
                 "-nographic", "-no-reboot", "-kernel", os.path.join(image, "vmlinux"),
                 "-initrd", initrd, "-append", cmdline,

@@ -175,7 +175,7 @@ static void test_argv(void **state UNUSED)
 	assert_true(has(&a, "-no-reboot", NULL));
 	assert_true(has(&a, "-sandbox",
 	                "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"));
-	assert_true(has(&a, "-accel", "tcg,thread=multi"));
+	assert_true(has(&a, "-accel", "tcg,thread=single"));
 	assert_true(has(&a, "-append",
 	                "quiet reboot=t panic=-1 audit=0 apparmor=0 cryptomgr.notests "
 	                "no_timer_check tsc=reliable tsc_early_khz=2500000"));
