@@ -51,6 +51,7 @@ enum {
 	ARGS_MAX = 128,
 	SUBIDS_MIN = 65536,
 	LOCK_FD = 9, /* mmdebstrap's number of the lock of its folder */
+	PROBES_S = 120,
 };
 
 enum { MMDEBSTRAP, ROOTFS, KERNEL, PROCS };
@@ -386,12 +387,39 @@ static void word(struct words *w, char *s)
  * kernel's package of the suite depends on the one of today's version.
  */
 static const char kernel_hook[] =
-	"set -eu; echo 'I: cloche: kernel' >&2; d=\"$1/var/cache/cloche\"; mkdir -p \"$d\"; cd "
+	"set -eu; echo 'I: cloche: kernel' >&2; d=\"$1/" REGISTRY_DIR "\"; mkdir -p \"$d\"; cd "
 	"\"$d\"; "
 	"export APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\"; "
 	"p=$(apt-cache --no-all-versions show linux-image-cloud-amd64 | "
 	"sed -n 's/^Depends:.*\\(linux-image-[0-9][^ ,(]*\\).*/\\1/p' | head -n 1); "
 	"test -n \"$p\"; apt-get -q -o APT::Sandbox::User=root download \"$p\" >&2";
+
+/*
+ * Asks the image's own package tools where they fetch from (registry.h), in the
+ * tree, without the builder's environment, in a home that is dropped. A tool that
+ * fails has no say, and no build fails by it.
+ */
+static char *registry_hook(void)
+{
+	AUTO_BUF struct buf script = { 0 }, quoted = { 0 };
+	int r = registry_script(&script, REGISTRY_IMAGE);
+
+	for (size_t i = 0; i < script.len && r == 0; i++) {
+		if (script.p[i] == '\'')
+			r = buf_printf(&quoted, "'\\''");
+		else
+			r = buf_put(&quoted, &script.p[i], 1);
+	}
+	if (r < 0)
+		return NULL;
+	return xasprintf("d=\"$1/" REGISTRY_DIR "\"; mkdir -p \"$d/home\"; "
+	                 "timeout -k 5 %d chroot \"$1\" /usr/bin/env -i HOME=/" REGISTRY_DIR
+	                 "/home LC_ALL=C.UTF-8 "
+	                 "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "
+	                 "/bin/sh -c '%.*s' </dev/null 2>/dev/null | "
+	                 "head -c %d >\"$d/" REGISTRY_FILE "\"; exit 0",
+	                 PROBES_S, (int)quoted.len, (const char *)quoted.p, REGISTRY_OUTPUT_MAX);
+}
 
 static int mmdebstrap_words(struct build *b, const char *mmdebstrap, struct words *w,
                             struct words *env)
@@ -461,6 +489,10 @@ static int mmdebstrap_words(struct build *b, const char *mmdebstrap, struct word
 			word(w, xasprintf("--dpkgopt=path-exclude=/%.*s/*", (int)s->path.len,
 			                  (const char *)s->path.p));
 	}
+	AUTO_FREE char *hook = registry_hook();
+	if (!hook)
+		return err_set(b->err, -ENOMEM, "no memory");
+	word(w, xasprintf("--customize-hook=%s", hook));
 	word(w, xasprintf("--customize-hook=%s", kernel_hook));
 	word(w, xstrdup(b->spec.suite));
 	word(w, xstrdup("-"));
@@ -749,6 +781,7 @@ static int read_reports(struct build *b, struct image_manifest *m)
 		return err_set(b->err, -EPROTO, "cloche-image gave a report that makes no sense");
 	memcpy(m->info.kernel_release, kernel.text, strlen(kernel.text) + 1);
 	memcpy(m->package, rootfs.text, strlen(rootfs.text) + 1);
+	m->registries = rootfs.registries;
 	return 0;
 }
 

@@ -307,6 +307,7 @@ int image_open(const struct image_opts *opts, struct image *out, struct err *err
 	img.info = m.info;
 	img.info.is_current = true;
 	img.rootfs_size = m.size[0];
+	img.registries = m.registries;
 	img.rootfs_path = xasprintf("%s/%s/%s", cache_path, spec.id, IMAGE_ROOTFS);
 	img.kernel_path = xasprintf("%s/%s/%s", cache_path, spec.id, IMAGE_KERNEL);
 	img.initrd_path = xasprintf("%s/%s", cache_path, initrd);

@@ -38,6 +38,7 @@
 #include <sys/types.h>
 
 #include "base/hash.h"
+#include "image/registry.h"
 
 struct err;
 
@@ -69,6 +70,7 @@ struct image {
 	int rootfs_fd, kernel_fd, initrd_fd;           /* read-only; -1 while closed */
 	char *rootfs_path, *kernel_path, *initrd_path; /* absolute */
 	uint64_t rootfs_size;
+	struct registry_list registries; /* where its package tools fetch from */
 };
 
 enum image_phase {

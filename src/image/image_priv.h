@@ -28,6 +28,7 @@ struct image_manifest {
 	char package[IMAGE_PACKAGE_MAX]; /* the kernel's package file */
 	uint64_t size[IMAGE_FILES];
 	struct hash digest[IMAGE_FILES];
+	struct registry_list registries;
 };
 
 /* Return: 0, -EBADMSG for what we would not write, or -errno. */

@@ -47,6 +47,38 @@ static bool get_digest(json_t *o, struct hash *out)
 	return true;
 }
 
+/* "npm https://host:443" each; an image that was built before there were any has none. */
+static bool get_registries(json_t *list, struct registry_list *out)
+{
+	AUTO_BUF struct buf text = { 0 };
+
+	if (!list)
+		return true;
+	if (!json_is_array(list) || json_array_size(list) > REGISTRY_MAX)
+		return false;
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *s = json_string_value(json_array_get(list, i));
+		if (!s || strchr(s, '\n') || buf_printf(&text, "%s\n", s) < 0)
+			return false;
+	}
+	return registry_parse(out, span_of(text.p, text.len)) == 0;
+}
+
+static json_t *put_registries(const struct registry_list *l)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < l->n; i++) {
+		char url[URL_ORIGIN_BYTES];
+		json_t *s = json_sprintf("%s %s", l->v[i].tool, url_origin_str(url, &l->v[i].at));
+		if (json_array_append_new(list, s) < 0) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 int image_manifest_parse(struct image_manifest *out, const void *p, size_t n)
 {
 	struct image_manifest m = { 0 };
@@ -62,7 +94,8 @@ int image_manifest_parse(struct image_manifest *out, const void *p, size_t n)
 	                   sizeof(m.info.kernel_release)) &&
 	          get_text(o, "kernel_package", m.package, sizeof(m.package));
 	json_t *built = json_object_get(o, "built");
-	ok = ok && json_is_integer(built) && json_integer_value(built) >= 0;
+	ok = ok && json_is_integer(built) && json_integer_value(built) >= 0 &&
+	     get_registries(json_object_get(o, "registries"), &m.registries);
 	m.info.built_s = json_integer_value(built);
 	for (int i = 0; i < IMAGE_FILES && ok; i++) {
 		json_t *f = json_object_get(json_object_get(o, "files"), image_file_names[i]);
@@ -92,10 +125,11 @@ int image_manifest_format(const struct image_manifest *m, char **out)
 		                           json_pack("{s:I, s:s}", "size", (json_int_t)m->size[i],
 		                                     "blake2b", hex));
 	}
-	json_t *o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "schema", SCHEMA, "name",
-	                      m->info.name, "id", m->info.id, "suite", m->info.suite,
+	json_t *o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o}", "schema", SCHEMA,
+	                      "name", m->info.name, "id", m->info.id, "suite", m->info.suite,
 	                      "kernel_release", m->info.kernel_release, "kernel_package",
-	                      m->package, "built", (json_int_t)m->info.built_s, "files", files);
+	                      m->package, "built", (json_int_t)m->info.built_s, "files", files,
+	                      "registries", put_registries(&m->registries));
 	char *s = o && !bad ? json_dumps(o, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 	json_decref(o);
 	if (!s)

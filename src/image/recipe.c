@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/path.h"
+#include "image/registry.h"
 
 /* ---- words -------------------------------------------------------------- */
 
@@ -259,7 +260,7 @@ static void hash_span(struct hash_state *h, struct span s)
 
 void recipe_hash(const struct recipe *r, const char *suite, struct hash *out)
 {
-	enum { FORMAT_VERSION = 1 }; /* one more for a change of the merge or of the layout */
+	enum { FORMAT_VERSION = 2 }; /* one more for a change of the merge or of the layout */
 	struct hash_state h;
 	char line[96];
 
@@ -279,6 +280,10 @@ void recipe_hash(const struct recipe *r, const char *suite, struct hash *out)
 		hash_span(&h, s->arg);
 		hash_span(&h, s->arg2);
 		hash_span(&h, recipe_step_body(r, s));
+	}
+	for (size_t i = 0; i < registry_probes_n; i++) {
+		if (registry_probes[i].sides & REGISTRY_IMAGE)
+			hash_span(&h, span_str(registry_probes[i].script));
 	}
 	hash_final(&h, out);
 }

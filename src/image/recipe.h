@@ -88,7 +88,7 @@ int recipe_load(struct recipe *r, const char *name, struct err *err) MUST_CHECK;
 /* Content of a FILE step. */
 struct span recipe_step_body(const struct recipe *r, const struct recipe_step *s);
 
-/* Everything that decides the image: the recipe, @suite and the format version. */
+/* Everything that decides the image: the recipe, @suite, the probes and the format version. */
 void recipe_hash(const struct recipe *r, const char *suite, struct hash *out);
 
 /*

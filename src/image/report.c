@@ -12,6 +12,10 @@ void worker_report_put(uint8_t out[WORKER_REPORT_BYTES], const struct worker_rep
 	wr_le(&w, REPORT_MAGIC, 4);
 	wr_le(&w, r->entries, 8);
 	wr_put(&w, r->text, WORKER_TEXT_MAX);
+	memset(w.p, 0, w.left);
+	AUTO_BUF struct buf text = { 0 };
+	if (registry_put(&r->registries, &text) == 0)
+		wr_put(&w, text.p, text.len);
 }
 
 int worker_report_parse(struct worker_report *out, const uint8_t in[WORKER_REPORT_BYTES])
@@ -32,6 +36,10 @@ int worker_report_parse(struct worker_report *out, const uint8_t in[WORKER_REPOR
 		if (!ok || c - x.text >= WORKER_TEXT_MAX)
 			return -EPROTO;
 	}
+	s = rd_take(&r, REGISTRY_TEXT_MAX);
+	s.len = strnlen((const char *)s.p, s.len);
+	if (registry_parse(&x.registries, s) < 0)
+		return -EPROTO;
 	*out = x;
 	return 0;
 }

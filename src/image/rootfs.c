@@ -130,10 +130,36 @@ static int take_data(struct merge *m, uint64_t size, struct buf *copy)
 	return sink_skip(&m->sink, start + align_up(size, EROFS_BLOCK_BYTES));
 }
 
-/* Is it the package that the build's hook left for us? It is not part of the image. */
+#define LEFT_DIR REGISTRY_DIR "/"
+
+/* Is it what the probes of package tools wrote? */
+static bool take_registries(struct merge *m, const struct tar_entry *e, int *out_r)
+{
+	AUTO_BUF struct buf text = { 0 };
+	struct span d;
+	uint64_t off;
+	int r;
+
+	if (!span_eq(strip_dot(e->path), span_str(LEFT_DIR REGISTRY_FILE)) ||
+	    !S_ISREG(e->meta.mode))
+		return false;
+	while ((r = tar_data(m->in, &d, &off)) == 1) {
+		r = off != text.len || d.len > REGISTRY_OUTPUT_MAX - text.len
+		            ? -EPROTO
+		            : buf_put(&text, d.p, d.len);
+		if (r < 0)
+			break;
+	}
+	if (r == 0 && registry_scan(&m->rep->registries, span_of(text.p, text.len)) > 0)
+		r = -EFBIG;
+	*out_r = r;
+	return true;
+}
+
+/* Is it the package of the kernel? */
 static bool take_deb(struct merge *m, const struct tar_entry *e, int *out_r)
 {
-	static const char dir[] = "var/cache/cloche/";
+	static const char dir[] = LEFT_DIR;
 	struct span p = strip_dot(e->path), d;
 	size_t n = sizeof(dir) - 1;
 	uint64_t off, at = 0;
@@ -163,7 +189,7 @@ static int merge_entry(struct merge *m, const struct tar_entry *e)
 	uint32_t node;
 	int r = 0;
 
-	if (take_deb(m, e, &r))
+	if (take_deb(m, e, &r) || take_registries(m, e, &r))
 		return r;
 	if (e->hardlink.len)
 		return tree_add_link(m->t, e->path, e->hardlink);

@@ -7,6 +7,7 @@
 #define CLOCHE_IMAGE_WORKER_H
 
 #include "image/recipe.h"
+#include "image/registry.h"
 #include "image/tar.h"
 #include "image/tree.h"
 
@@ -20,12 +21,15 @@ enum {
 
 /* What a worker says at its end; the parent believes none of it unchecked. */
 struct worker_report {
-	uint64_t entries;               /* rootfs: inodes; kernel: modules */
-	char text[WORKER_TEXT_MAX + 1]; /* rootfs: name of the package file; kernel: release */
+	uint64_t entries;                /* rootfs: inodes; kernel: modules */
+	char text[WORKER_TEXT_MAX + 1];  /* rootfs: name of the package file; kernel: release */
+	struct registry_list registries; /* rootfs: what the image's tools fetch from */
 };
-enum { WORKER_REPORT_BYTES = 4 + 8 + WORKER_TEXT_MAX };
+/* It fits into a pipe: the worker never waits for us to read it. */
+enum { WORKER_REPORT_BYTES = 4 + 8 + WORKER_TEXT_MAX + REGISTRY_TEXT_MAX };
+_Static_assert(WORKER_REPORT_BYTES < 64 * 1024, "more than a pipe holds");
 void worker_report_put(uint8_t out[WORKER_REPORT_BYTES], const struct worker_report *r);
-/* Return: 0, or -EPROTO: text must be of [A-Za-z0-9.+~_-] or empty. */
+/* Return: 0, or -EPROTO: text must be of [A-Za-z0-9.+~_-] or empty, registries in their form. */
 int worker_report_parse(struct worker_report *out,
                         const uint8_t in[WORKER_REPORT_BYTES]) MUST_CHECK;
 
@@ -33,7 +37,7 @@ struct rootfs_opts {
 	const struct recipe *recipe; /* NULL: the archive as it is */
 	struct tree_limits limits;
 	int out_fd; /* empty file, for pwrite */
-	int deb_fd; /* what lies below var/cache/cloche goes here; -1: nowhere */
+	int deb_fd; /* the package below var/cache/cloche goes here; -1: nowhere */
 	uint8_t uuid[16];
 	int64_t now_s; /* time of the files that the recipe makes */
 };
