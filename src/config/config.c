@@ -24,6 +24,7 @@ void config_init(struct config *c)
 		.memory_mib = 4096,
 		.disk_bytes = (uint64_t)16 << 30,
 		.apply = CONFIG_APPLY_ASK,
+		.net = { .mode = "isolated", .profile = EGRESS_STANDARD, .host_ca = true },
 	};
 }
 
@@ -82,6 +83,84 @@ int config_apply_parse(const char *s, enum config_apply *out)
 	return -EINVAL;
 }
 
+/* ---- values of the network ---------------------------------------------- */
+
+static int refuse(const char **out_why, const char *why)
+{
+	*out_why = why;
+	return -EINVAL;
+}
+
+static const char port_closed[] = "that port is closed in every profile (mail between servers)";
+
+int config_host(const char *s, struct host_pattern *out, const char **out_why)
+{
+	struct host_pattern p;
+	int r = host_pattern_parse(&p, span_str(s), out_why);
+
+	if (r < 0)
+		return r;
+	if (egress_port_closed(p.port, NULL))
+		return refuse(out_why, port_closed);
+	*out = p;
+	return 0;
+}
+
+int config_port(const char *s, uint16_t *out, const char **out_why)
+{
+	uint32_t v = 0;
+	size_t n = 0;
+
+	for (; s[n] >= '0' && s[n] <= '9' && n < 6; n++)
+		v = v * 10 + (uint32_t)(s[n] - '0');
+	if (n == 0 || s[n] || s[0] == '0' || v > UINT16_MAX)
+		return refuse(out_why, "a port is a number from 1 to 65535");
+	*out = (uint16_t)v;
+	return 0;
+}
+
+int config_service(const char *s, uint16_t *out, const char **out_why)
+{
+	uint16_t port;
+	int r = config_port(s, &port, out_why);
+
+	if (r < 0)
+		return r;
+	if (egress_port_closed(port, NULL))
+		return refuse(out_why, port_closed);
+	*out = port;
+	return 0;
+}
+
+/*
+ * Only what is closed can be opened, and of that not what leads to the host itself
+ * (--host-service opens that port by port), nor what no connection goes to.
+ */
+int config_private(const char *s, struct ip4_net *out, const char **out_why)
+{
+	static const struct ip4_net closed[] = {
+		{ IP4(10, 0, 0, 0), 8 },     { IP4(172, 16, 0, 0), 12 },
+		{ IP4(192, 168, 0, 0), 16 }, { IP4(169, 254, 0, 0), 16 },
+		{ IP4(100, 64, 0, 0), 10 },
+	};
+	static const struct ip4_net loopback = { IP4(127, 0, 0, 0), 8 };
+	struct ip4_net n;
+
+	if (ip4_net_parse(&n, span_str(s)) < 0)
+		return refuse(out_why, "it is no IPv4 range, as 10.1.0.0/16 (no bits set behind "
+		                       "the prefix)");
+	if (n.bits >= loopback.bits && ip4_net_has(loopback, n.addr))
+		return refuse(out_why, "loopback is opened port by port, with --host-service");
+	for (size_t i = 0; i < ARRAY_LEN(closed); i++) {
+		if (n.bits >= closed[i].bits && ip4_net_has(closed[i], n.addr)) {
+			*out = n;
+			return 0;
+		}
+	}
+	return refuse(out_why, "it is not within 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, "
+	                       "169.254.0.0/16 or 100.64.0.0/10");
+}
+
 /* ---- keys --------------------------------------------------------------- */
 
 static int set_accel(struct config *c, const char *v)
@@ -137,12 +216,17 @@ static int set_tmp(struct config *c, const char *v)
 	return size_in(v, (uint64_t)1 << 20, (uint64_t)64 << 30, &c->tmp_bytes);
 }
 
-static int set_heavy(struct config *c, const char *v)
+static int set_bool(bool *dst, const char *v)
 {
 	if (strcmp(v, "true") != 0 && strcmp(v, "false") != 0)
 		return -EINVAL;
-	c->exclude_heavy = v[0] == 't';
+	*dst = v[0] == 't';
 	return 0;
+}
+
+static int set_heavy(struct config *c, const char *v)
+{
+	return set_bool(&c->exclude_heavy, v);
 }
 
 static int add_exclude(struct config *c, const char *v)
@@ -183,11 +267,64 @@ static int set_mirror(struct config *c, const char *v)
 	return set_string(&c->image_mirror, v);
 }
 
+static int set_mode(struct config *c, const char *v)
+{
+	if (strcmp(v, "offline") != 0 && strcmp(v, "isolated") != 0 && strcmp(v, "shared") != 0)
+		return -EINVAL;
+	(void)snprintf(c->net.mode, sizeof(c->net.mode), "%s", v);
+	return 0;
+}
+
+static int set_egress(struct config *c, const char *v)
+{
+	return egress_profile_parse(v, &c->net.profile);
+}
+
+static int set_host_ca(struct config *c, const char *v)
+{
+	return set_bool(&c->net.host_ca, v);
+}
+
+static int set_localhost(struct config *c, const char *v)
+{
+	return set_bool(&c->net.publish_localhost, v);
+}
+
+static int add_host(struct config *c, const char *v, const char **why)
+{
+	if (c->net.n_hosts == CONFIG_LIST_MAX)
+		return -E2BIG;
+	int r = config_host(v, &c->net.hosts[c->net.n_hosts], why);
+	c->net.n_hosts += r == 0;
+	return r;
+}
+
+static int add_private(struct config *c, const char *v, const char **why)
+{
+	if (c->net.n_privates == EGRESS_PRIVATE_MAX)
+		return -E2BIG;
+	int r = config_private(v, &c->net.privates[c->net.n_privates], why);
+	c->net.n_privates += r == 0;
+	return r;
+}
+
+static int add_service(struct config *c, const char *v, const char **why)
+{
+	if (c->net.n_services == EGRESS_SERVICES_MAX)
+		return -E2BIG;
+	int r = config_service(v, &c->net.services[c->net.n_services], why);
+	c->net.n_services += r == 0;
+	return r;
+}
+
 static const struct key {
 	const char *section, *name;
 	bool list;
 	int (*set)(struct config *c, const char *v);
 	const char *what;
+	/* instead of set: says why */
+	int (*add)(struct config *c, const char *v, const char **why);
+	const char *same_as; /* another name of this key: only one of the two may stand */
 } keys[] = {
 	{ "vm", "accel", false, set_accel, "auto, kvm or tcg" },
 	{ "vm", "cpus", false, set_cpus, "a number from 1 to 64" },
@@ -197,6 +334,30 @@ static const struct key {
 	{ "workspace", "exclude_heavy", false, set_heavy, "true or false" },
 	{ "workspace", "exclude", true, add_exclude, "patterns that are not empty, at most 256" },
 	{ "review", "apply", false, set_apply, "ask, auto or none" },
+	{ "network", "mode", false, set_mode, "offline, isolated or shared" },
+	{ "network", "egress", false, set_egress, "permissive, standard or locked" },
+	{ .section = "network",
+	  .name = "egress_profile",
+	  .set = set_egress,
+	  .what = "permissive, standard or locked",
+	  .same_as = "egress" },
+	{ .section = "network",
+	  .name = "allow_hosts",
+	  .list = true,
+	  .what = "hosts as NAME or NAME:PORT, at most 256",
+	  .add = add_host },
+	{ .section = "network",
+	  .name = "allow_private",
+	  .list = true,
+	  .what = "IPv4 ranges, at most 64",
+	  .add = add_private },
+	{ .section = "network",
+	  .name = "host_services",
+	  .list = true,
+	  .what = "ports, at most 64",
+	  .add = add_service },
+	{ "network", "host_ca", false, set_host_ca, "true or false" },
+	{ "network", "publish_localhost", false, set_localhost, "true or false" },
 	{ "image", "suite", false, set_suite, "a Debian code name" },
 	{ "image", "mirror", false, set_mirror, "a URL" },
 };
@@ -288,7 +449,20 @@ static int on_value(void *arg, const char *section, const char *name, bool in_li
 	if (!k->list && l->seen[k - keys]) /* the reader refuses duplicates; be sure */
 		return at(l, m, "'%s.%s' stands twice", section, name);
 	l->seen[k - keys] = true;
-	int r = k->set(l->c, value);
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		const struct key *o = &keys[i];
+		bool other = o != k && strcmp(o->section, section) == 0 && l->seen[i] &&
+		             ((k->same_as && strcmp(o->name, k->same_as) == 0) ||
+		              (o->same_as && strcmp(o->same_as, k->name) == 0));
+		if (other)
+			return at(l, m, "'%s.%s' and '%s.%s' are the same key", section, o->name,
+			          section, name);
+	}
+	const char *why = NULL;
+	int r = k->add ? k->add(l->c, value, &why) : k->set(l->c, value);
+	if (r < 0 && why)
+		return at(l, m, "'%s.%s': '%s': %s", section, name,
+		          vis_str(seen, sizeof(seen), span_str(value)), why);
 	if (r < 0)
 		return at(l, m, "'%s.%s' must be %s, not '%s'", section, name, k->what,
 		          vis_str(seen, sizeof(seen), span_str(value)));

@@ -10,13 +10,29 @@
 #ifndef CLOCHE_CONFIG_CONFIG_H
 #define CLOCHE_CONFIG_CONFIG_H
 
+#include "base/ip.h"
 #include "base/mem.h"
+#include "policy/egress.h"
 
 struct err;
 
 enum { CONFIG_BYTES_MAX = 1024 * 1024, CONFIG_LIST_MAX = 256 };
 
 enum config_apply { CONFIG_APPLY_ASK, CONFIG_APPLY_AUTO, CONFIG_APPLY_NONE };
+
+/* What network.* says; the flags of a run are added to the lists. */
+struct config_net {
+	char mode[10];                              /* network.mode: offline, isolated, shared */
+	enum egress_profile profile;                /* network.egress, network.egress_profile */
+	struct host_pattern hosts[CONFIG_LIST_MAX]; /* network.allow_hosts */
+	size_t n_hosts;
+	struct ip4_net privates[EGRESS_PRIVATE_MAX]; /* network.allow_private */
+	size_t n_privates;
+	uint16_t services[EGRESS_SERVICES_MAX]; /* network.host_services */
+	size_t n_services;
+	bool host_ca;           /* network.host_ca */
+	bool publish_localhost; /* network.publish_localhost */
+};
 
 struct config {
 	/* vm */
@@ -31,6 +47,7 @@ struct config {
 	size_t n_exclude;
 	/* review */
 	enum config_apply apply; /* review.apply: ask, auto, none */
+	struct config_net net;
 	/* image */
 	char *image_suite, *image_mirror; /* image.suite, image.mirror; NULL: default */
 };
@@ -54,6 +71,19 @@ int config_parse(struct config *c, const char *name, const void *p, size_t n,
  * Return: 0 with bytes, or -EINVAL.
  */
 int config_size(const char *s, uint64_t *out_bytes) MUST_CHECK;
+
+/*
+ * Values of the network that flags have as well. What is refused, and why, goes to
+ * @out_why for a person. Return: 0 or -EINVAL.
+ */
+/* NAME[:PORT], a port that is not closed to everybody. */
+int config_host(const char *s, struct host_pattern *out, const char **out_why) MUST_CHECK;
+/* A range within those that --allow-private may open: private, link-local, shared space. */
+int config_private(const char *s, struct ip4_net *out, const char **out_why) MUST_CHECK;
+/* 1 to 65535, decimal, without leading zeros. */
+int config_port(const char *s, uint16_t *out, const char **out_why) MUST_CHECK;
+/* ... of a service on the host: one that is not closed to everybody. */
+int config_service(const char *s, uint16_t *out, const char **out_why) MUST_CHECK;
 
 const char *config_apply_name(enum config_apply a);
 int config_apply_parse(const char *s, enum config_apply *out) MUST_CHECK;

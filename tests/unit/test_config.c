@@ -75,6 +75,36 @@ static void test_bad(void **state UNUSED)
 		{ "nested too deep", "workspace: {exclude: [[a]]}\n", "single values" },
 		{ "not YAML", "vm: {accel: tcg\n", "config.yaml:" },
 		{ "section is a text", "vm: tcg\n", "'vm' must be a mapping" },
+		{ "mode", "network:\n  mode: on\n",
+		  "config.yaml:2:9: 'network.mode' must be offline, isolated or shared, not 'on'" },
+		{ "profile", "network: {egress: open}\n",
+		  "'network.egress' must be permissive, standard or locked" },
+		{ "both spellings", "network: {egress: locked, egress_profile: locked}\n",
+		  "1:43: 'network.egress' and 'network.egress_profile' are the same key" },
+		{ "both spellings, turned", "network: {egress_profile: locked, egress: locked}\n",
+		  "are the same key" },
+		{ "hosts as a value", "network: {allow_hosts: a.example}\n", "must be a list" },
+		{ "an address", "network:\n  allow_hosts:\n    - a.example\n    - 192.0.2.1\n",
+		  "config.yaml:4:7: 'network.allow_hosts': '192.0.2.1': " },
+		{ "a lone star", "network: {allow_hosts: ['*']}\n", "'*' is a whole label" },
+		{ "port 0", "network: {allow_hosts: ['a.example:0']}\n", "1 to 65535" },
+		{ "port 65536", "network: {allow_hosts: ['a.example:65536']}\n", "1 to 65535" },
+		{ "port 25", "network: {allow_hosts: ['a.example:25']}\n",
+		  "'network.allow_hosts': 'a.example:25': " },
+		{ "not private", "network: {allow_private: [192.0.2.0/24]}\n",
+		  "'192.0.2.0/24': it is not within" },
+		{ "wider than private", "network: {allow_private: [10.0.0.0/7]}\n",
+		  "it is not within" },
+		{ "everything", "network: {allow_private: [0.0.0.0/0]}\n", "it is not within" },
+		{ "loopback", "network: {allow_private: [127.0.0.1]}\n", "--host-service" },
+		{ "bits behind the prefix", "network: {allow_private: [10.0.0.1/8]}\n",
+		  "it is no IPv4 range" },
+		{ "service 0", "network: {host_services: [0]}\n", "1 to 65535" },
+		{ "service 65536", "network: {host_services: [65536]}\n", "1 to 65535" },
+		{ "service 08", "network: {host_services: ['08']}\n", "1 to 65535" },
+		{ "service 25", "network: {host_services: [25]}\n", "closed in every profile" },
+		{ "service text", "network: {host_services: [http]}\n", "1 to 65535" },
+		{ "no bool", "network: {host_ca: no}\n", "true or false" },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
 		struct config c;
@@ -89,6 +119,65 @@ static void test_bad(void **state UNUSED)
 	assert_true(parse(&c, "vm:\n  acel: tcg\n", &e) < 0);
 	assert_string_equal(e.hint, "did you mean 'accel'?");
 	config_fini(&c);
+}
+
+static void test_network(void **state UNUSED)
+{
+	struct config c;
+	struct err e;
+	char text[HOST_PATTERN_BYTES];
+
+	assert_int_equal(parse(&c, "network: {}\n", &e), 0);
+	assert_string_equal(c.net.mode, "isolated");
+	assert_int_equal(c.net.profile, EGRESS_STANDARD);
+	assert_true(c.net.host_ca && !c.net.publish_localhost);
+	config_fini(&c);
+	assert_int_equal(parse(&c,
+	                       "network:\n  mode: shared\n  egress_profile: locked\n"
+	                       "  allow_hosts: [A.Example, '*.b.example:8443']\n"
+	                       "  allow_private: [10.1.0.0/16, 192.168.1.7, 169.254.169.254]\n"
+	                       "  host_services: [1, 65535]\n  host_ca: false\n"
+	                       "  publish_localhost: true\n",
+	                       &e),
+	                 0);
+	assert_string_equal(c.net.mode, "shared");
+	assert_int_equal(c.net.profile, EGRESS_LOCKED);
+	assert_int_equal(c.net.n_hosts, 2);
+	assert_string_equal(host_pattern_str(text, &c.net.hosts[0]), "a.example");
+	assert_string_equal(host_pattern_str(text, &c.net.hosts[1]), "*.b.example:8443");
+	assert_int_equal(c.net.n_privates, 3);
+	assert_int_equal(c.net.privates[1].bits, 32);
+	assert_int_equal(c.net.n_services, 2);
+	assert_int_equal(c.net.services[1], 65535);
+	assert_true(!c.net.host_ca && c.net.publish_localhost);
+	config_fini(&c);
+}
+
+/* As many as there may be of each list, and one more. */
+static void test_network_limits(void **state UNUSED)
+{
+	static const struct {
+		const char *key, *fmt;
+		size_t max;
+	} t[] = { { "allow_hosts", "h%zu.example", CONFIG_LIST_MAX },
+		  { "allow_private", "10.0.0.%zu", EGRESS_PRIVATE_MAX },
+		  { "host_services", "1%zu", EGRESS_SERVICES_MAX } };
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		for (size_t n = t[i].max; n <= t[i].max + 1; n++) {
+			AUTO_FREE char *text = xasprintf("network:\n  %s:\n", t[i].key);
+			for (size_t k = 1; k <= n; k++) {
+				AUTO_FREE char *old = text;
+				AUTO_FREE char *item = xasprintf(t[i].fmt, k);
+				text = xasprintf("%s    - %s\n", old, item);
+			}
+			struct config c;
+			struct err e;
+			int r = parse(&c, text, &e);
+			if ((r < 0) != (n > t[i].max) || (r < 0 && !strstr(e.text, "at most")))
+				fail_msg("%s: %zu: %d '%s'", t[i].key, n, r, e.text);
+			config_fini(&c);
+		}
+	}
 }
 
 static void test_size(void **state UNUSED)
@@ -134,10 +223,9 @@ static void test_file(void **state UNUSED)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),
-		cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_size),
-		cmocka_unit_test(test_file),
+		cmocka_unit_test(test_good),    cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_network), cmocka_unit_test(test_network_limits),
+		cmocka_unit_test(test_size),    cmocka_unit_test(test_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
