@@ -49,9 +49,6 @@ int cli_usage(const struct err *err);
 int cli_print(const struct buf *b, int exit_code);
 int cli_print_to(int fd, const struct buf *b, int exit_code);
 
-/* The option that looks most like @word, or NULL. Pure. */
-const char *cli_nearest(const char *word, const char *const *known, size_t n);
-
 /* Positive decimals and sizes. 0 or -EINVAL with @err naming @what. */
 int cli_number(const char *s, uint64_t min, uint64_t max, const char *what, uint64_t *out,
                struct err *err) MUST_CHECK;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/near.h"
 #include "base/proc.h"
 #include "cage/cage.h"
 #include "cli/cli.h"
@@ -348,7 +349,7 @@ int cmd_image(int argc, char **argv)
 		if (code == 0)
 			(void)fprintf(stderr, "the image is intact\n");
 	} else {
-		const char *near = cli_nearest(words[0], verbs, ARRAY_LEN(verbs));
+		const char *near = near_word(words[0], verbs, ARRAY_LEN(verbs));
 		err_set(&e, -EINVAL, "image build [NAME], ls, rm NAME or verify [NAME]?");
 		if (near)
 			err_hint(&e, "did you mean image %s?", near);

@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/near.h"
 #include "cli/cli.h"
 #include "cli/plan.h"
 #include "cli/version.h"
@@ -130,7 +131,7 @@ static int unknown_command(const char *word)
 
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
 		names[i] = commands[i].name;
-	const char *near = cli_nearest(word, names, ARRAY_LEN(names));
+	const char *near = near_word(word, names, ARRAY_LEN(names));
 	err_set(&e, -EINVAL, "unknown command '%s'", word);
 	if (near)
 		err_hint(&e, "did you mean cloche %s?", near);

@@ -7,49 +7,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/near.h"
 #include "base/vis.h"
-
-/* Edit distance with transpositions, cut off at NEAR_MAX; words are short. */
-enum { NEAR_WORD = 40, NEAR_MAX = 3 };
-
-static size_t distance(const char *a, const char *b)
-{
-	size_t la = strlen(a), lb = strlen(b);
-	size_t d[NEAR_WORD + 1][NEAR_WORD + 1];
-
-	if (la > NEAR_WORD || lb > NEAR_WORD)
-		return NEAR_WORD;
-	for (size_t i = 0; i <= la; i++)
-		d[i][0] = i;
-	for (size_t j = 0; j <= lb; j++)
-		d[0][j] = j;
-	for (size_t i = 1; i <= la; i++) {
-		for (size_t j = 1; j <= lb; j++) {
-			size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-			best = MIN(best, d[i - 1][j] + 1);
-			best = MIN(best, d[i][j - 1] + 1);
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				best = MIN(best, d[i - 2][j - 2] + 1);
-			d[i][j] = best;
-		}
-	}
-	return d[la][lb];
-}
-
-const char *cli_nearest(const char *word, const char *const *known, size_t n)
-{
-	const char *best = NULL;
-	size_t best_d = NEAR_MAX + 1;
-
-	for (size_t i = 0; i < n; i++) {
-		size_t k = distance(word, known[i]);
-		if (k < best_d && k < strlen(known[i])) {
-			best_d = k;
-			best = known[i];
-		}
-	}
-	return best;
-}
 
 static const struct cli_opt *find_long(const struct cli_opt *opts, size_t n, const char *name,
                                        size_t len)
@@ -70,7 +29,7 @@ static int unknown(const struct cli_opt *opts, size_t n, const char *word, struc
 
 	for (size_t i = 0; i < n && k < ARRAY_LEN(names); i++)
 		names[k++] = opts[i].name;
-	const char *near = cli_nearest(bare, names, k);
+	const char *near = near_word(bare, names, k);
 	err_set(err, -EINVAL, "unknown option '%s'", vis_str(seen, sizeof(seen), span_str(word)));
 	if (near)
 		return err_hint(err, "did you mean --%s?", near);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -13,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/near.h"
 #include "base/vis.h"
 #include "config/yamlread.h"
 
@@ -383,28 +383,17 @@ static int at(const struct load *l, const struct yaml_mark *m, const char *fmt, 
 	return err_set(l->err, -EINVAL, "%s:%u:%u: %s", l->name, m->line, m->column, text);
 }
 
-/* What differs least in letters: enough for a typing mistake in a short list. */
+/* The sections, or the keys of one, that a typing mistake may stand for. */
 static const char *near_key(const char *section, const char *name)
 {
-	const char *best = NULL;
-	size_t best_same = 1;
+	const char *known[ARRAY_LEN(keys)];
+	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-		const char *k = section ? keys[i].name : keys[i].section;
-		size_t same = 0;
-		if (section && strcmp(keys[i].section, section) != 0)
-			continue;
-		while (k[same] && tolower((unsigned char)name[same]) == k[same])
-			same++;
-		size_t ka = strlen(k), kb = strlen(name), tail = 0;
-		while (tail < ka && tail < kb && k[ka - 1 - tail] == name[kb - 1 - tail])
-			tail++;
-		if (same + tail > best_same) {
-			best_same = same + tail;
-			best = k;
-		}
+		if (!section || strcmp(keys[i].section, section) == 0)
+			known[n++] = section ? keys[i].name : keys[i].section;
 	}
-	return best;
+	return near_word(name, known, n);
 }
 
 static int unknown_key(struct load *l, const struct yaml_mark *m, const char *section,
