@@ -70,6 +70,23 @@ void hash_hex(char dst[HASH_HEX_BYTES], const struct hash *h)
 	dst[HASH_HEX_BYTES - 1] = '\0';
 }
 
+int hash_parse(struct hash *out, const char *hex)
+{
+	static const char digits[] = "0123456789abcdef";
+	struct hash h;
+
+	if (strlen(hex) != HASH_HEX_BYTES - 1)
+		return -EINVAL;
+	for (size_t i = 0; i < HASH_BYTES; i++) {
+		const char *a = strchr(digits, hex[2 * i]), *b = strchr(digits, hex[2 * i + 1]);
+		if (!a || !b)
+			return -EINVAL;
+		h.b[i] = (uint8_t)((a - digits) << 4 | (b - digits));
+	}
+	*out = h;
+	return 0;
+}
+
 void random_bytes(void *p, size_t n)
 {
 	uint8_t *b = p;

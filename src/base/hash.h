@@ -34,6 +34,8 @@ uint64_t hash_keyed(const uint8_t key[HASH_KEY_BYTES], const void *p, size_t n);
 
 /* Lower-case hex with a final NUL. */
 void hash_hex(char dst[HASH_HEX_BYTES], const struct hash *h);
+/* Its reverse: exactly what hash_hex() writes. Return: 0 or -EINVAL, *out untouched. */
+int hash_parse(struct hash *out, const char *hex) MUST_CHECK;
 
 /* Fill @p with @n random bytes of the kernel; never fails (waits for the pool). */
 void random_bytes(void *p, size_t n);

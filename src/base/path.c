@@ -227,6 +227,26 @@ static int remove_at(int dirfd, const char *name, int depth)
 	return unlinkat(dirfd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
+int path_rename_new(int from_fd, const char *from, int to_fd, const char *to)
+{
+	struct stat st;
+
+	/* rename(2) of anything else would replace a file */
+	if (fstatat(from_fd, from, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -errno;
+	if (fstatat(to_fd, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	if (renameat(from_fd, from, to_fd, to) == 0)
+		return 0;
+	return errno == ENOTEMPTY || errno == ENOTDIR ? -EEXIST : -errno;
+}
+
 int path_remove_tree(int dirfd, const char *name)
 {
 	int r = remove_at(dirfd, name, 0);

@@ -58,6 +58,13 @@ int path_mkdirs(int dirfd, struct span path, mode_t mode) MUST_CHECK;
  */
 int path_own_dir(const char *path, int *out_fd, struct err *err) MUST_CHECK;
 
+/*
+ * path_rename_new() - rename a directory to a name that is not taken. Where the file system
+ * has no RENAME_NOREPLACE (NFS, some of FUSE), by a look and rename(2), which replaces nothing
+ * but an empty directory. Return: 0; -EEXIST; -ENOTDIR for what is no directory; -errno.
+ */
+int path_rename_new(int from_fd, const char *from, int to_fd, const char *to) MUST_CHECK;
+
 /* Remove @name below @dirfd with all below it, never following a link. 0 or -errno. */
 int path_remove_tree(int dirfd, const char *name) MUST_CHECK;
 

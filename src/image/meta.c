@@ -35,16 +35,7 @@ static bool get_digest(json_t *o, struct hash *out)
 {
 	const char *s = json_string_value(json_object_get(o, "blake2b"));
 
-	if (!s || strlen(s) != HASH_HEX_BYTES - 1)
-		return false;
-	for (size_t i = 0; i < HASH_BYTES; i++) {
-		static const char hex[] = "0123456789abcdef";
-		const char *a = strchr(hex, s[2 * i]), *b = strchr(hex, s[2 * i + 1]);
-		if (!a || !b)
-			return false;
-		out->b[i] = (uint8_t)((a - hex) << 4 | (b - hex));
-	}
-	return true;
+	return s && hash_parse(out, s) == 0;
 }
 
 /* "npm https://host:443" each; an image that was built before there were any has none. */

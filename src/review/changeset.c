@@ -147,6 +147,23 @@ void changeset_drop(struct span map, size_t *from, size_t to)
 		(void)madvise((void *)a, b - a, MADV_DONTNEED); /* only a hint */
 }
 
+void changeset_hash_map(struct span map, struct hash *out)
+{
+	struct hash_state *h = xmalloc(sizeof(*h));
+	size_t dropped = 0;
+
+	hash_init(h);
+	for (size_t at = 0; at < map.len;) {
+		size_t n = MIN(map.len - at, (size_t)DROP_BYTES);
+		hash_update(h, map.p + at, n);
+		at += n;
+		if (map.len > DROP_BYTES) /* a small one is needed again at once */
+			changeset_drop(map, &dropped, at);
+	}
+	hash_final(h, out);
+	free(h);
+}
+
 int changeset_check_base(const struct changeset *s)
 {
 	int64_t last = -1;
@@ -241,8 +258,6 @@ static int open_all(struct changeset *s, int flags, struct err *err)
 	r = map_file(s->dir_fd, "index", &s->index);
 	if (r == 0)
 		r = changeset_check_index(s->index, &s->records);
-	if (r == 0 && s->records != s->meta.records)
-		r = -EPROTO;
 	if (r < 0)
 		return err_code(err, r, "cannot read its index");
 	r = map_file(s->dir_fd, "base", &s->base);
@@ -255,9 +270,15 @@ static int open_all(struct changeset *s, int flags, struct err *err)
 	r = map_file(s->dir_fd, "manifest", &s->manifest_map);
 	if (r < 0)
 		return err_code(err, r, "cannot read its baseline");
+	struct hash is;
+	changeset_hash_map(s->manifest_map, &is);
+	if (!hash_eq(&is, &s->meta.manifest))
+		return err_set(err, -EPROTO, "its baseline is not the one that was recorded");
 	r = manifest_open(&s->manifest, s->manifest_map, err);
 	if (r < 0)
 		return r;
+	if (s->manifest.n_projects != s->meta.n_projects)
+		return err_set(err, -EPROTO, "meta.json and baseline do not fit");
 	s->status_fd = path_open(s->dir_fd, span_str("status"),
 	                         (flags & CHANGESET_READONLY ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0);
 	r = s->status_fd < 0 ? s->status_fd : map_status(s);

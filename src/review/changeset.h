@@ -21,9 +21,14 @@
  *   journal     apply's progress, for a crash in the middle (review/apply.c)
  *   lock        flock while something is applied or decided
  *
- * A name of the guest's is never a name of a file here. The worker writes a
- * set through the functions at the end; everything else only reads, and
- * parses it as input that is not trusted.
+ * A name of the guest's is never a name of a file here. The worker, which reads the
+ * guest, stages index, base and blobs (changeset_commit() without a manifest); the
+ * monitor makes the set of them (changeset_adopt()) and says itself what it knows:
+ * which directories the projects are, which manifest is the baseline, whose set it
+ * is. So meta.json, manifest and every file that apply writes have never been in
+ * reach of a process that reads what a guest sent. Index, base and blobs have, and
+ * are parsed as input that is not trusted. What a lie in `base` yields is that an
+ * edit of the host whose whole content the liar knows counts as no edit.
  */
 #ifndef CLOCHE_REVIEW_CHANGESET_H
 #define CLOCHE_REVIEW_CHANGESET_H
@@ -65,16 +70,16 @@ struct changeset_counts {
 
 struct changeset_meta {
 	char id[CHANGESET_ID_MAX + 1];
-	char agent[65], session[65]; /* "shell", "" */
-	char sandbox[65];            /* id of the sandbox it came from */
-	int64_t created_s;           /* CLOCK_REALTIME */
-	int exit_status;             /* of the command, as a shell reports it; -1 unknown */
-	bool recovered;              /* exported after a crash: zero-length files are suspect */
-	uint32_t records;            /* in the index, without END */
+	char agent[65], session[65];        /* "shell", "" */
+	char sandbox[CHANGESET_ID_MAX + 1]; /* id of the sandbox it came from */
+	int64_t created_s;                  /* CLOCK_REALTIME */
+	int exit_status;                    /* of the command, as a shell reports it; -1 unknown */
+	bool recovered; /* exported after a crash: zero-length files are suspect */
+	struct changeset_project *projects; /* as many and in the order of the manifest's */
+	uint32_t n_projects;
 
 	/* the rest is kept by this module; a writer leaves it zero */
-	struct changeset_project *projects;
-	uint32_t n_projects;
+	struct hash manifest; /* of the file, all of it: another baseline is refused */
 	int64_t closed_s; /* 0: something is pending or in conflict, or nobody has counted yet */
 	bool counted;     /* `counts` is from the last changeset_settle() */
 	struct changeset_counts counts;
@@ -109,11 +114,25 @@ int changeset_put_baseline(struct changeset_writer *w, uint32_t ordinal, const s
                            struct err *err) MUST_CHECK;
 /*
  * Sync everything, rename to ID. @manifest_fd is copied (or cloned) in; meta's projects are read
- * from it. Adds END to the index when the last record was not one.
+ * from it. -1: the set is staged only, for changeset_adopt().
+ * Adds END to the index when the last record was not one.
  * Frees @w in every case; on failure nothing is left but what a sweep removes.
  */
 int changeset_commit(struct changeset_writer *w, int manifest_fd, struct err *err) MUST_CHECK;
 void changeset_abort(struct changeset_writer *w);
+
+/*
+ * changeset_adopt() - make a set of what a worker staged, believing none of it.
+ * @staged_fd:	folder that the worker committed, on the file system of @changes_fd
+ * @meta:	complete, with projects; borrowed
+ * @manifest_fd: the baseline, from whoever may say what it is
+ *
+ * Index and base are copied and the blobs' folder is moved into a folder that the worker has no
+ * descriptor of; whatever else it put there stays behind. On failure @staged_fd is as it was.
+ * Return: 0; -EEXIST when there is such a set; -ENOENT, -EPROTO when nothing whole is staged.
+ */
+int changeset_adopt(int changes_fd, int staged_fd, const struct changeset_meta *meta,
+                    int manifest_fd, struct err *err) MUST_CHECK;
 
 /*
  * changeset_sweep() - remove `.new-*` whose writer is gone (its flock on the folder is).

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meta.json is written by us and read as input that is not trusted: a worker
- * that was taken over may have written it. The caps are small, a key twice is
- * an error, and every value is copied into a fixed place or refused.
+ * meta.json is written by the monitor and by what reviews and applies, never by
+ * the process that reads the guest; it is still read as input that is not trusted.
+ * The caps are small, a key twice is an error, and every value is copied into a
+ * fixed place or refused.
  *
  * A path is bytes, JSON is text: "path_hex" is what counts, "path" is for
  * people and never read.
@@ -135,8 +136,9 @@ static bool get_counts(const json_t *o, struct changeset_meta *m)
 
 static bool get_all(const json_t *o, struct changeset_meta *m)
 {
-	int64_t schema, exit_status, records;
+	int64_t schema, exit_status;
 	const json_t *recovered = json_object_get(o, "recovered");
+	const char *manifest = json_string_value(json_object_get(o, "manifest"));
 
 	if (!json_is_object(o) ||
 	    !get_int(o, "schema", CHANGESET_SCHEMA, CHANGESET_SCHEMA, &schema))
@@ -148,11 +150,10 @@ static bool get_all(const json_t *o, struct changeset_meta *m)
 		return false;
 	if (!get_int(o, "created", 0, INT64_MAX, &m->created_s) ||
 	    !get_int(o, "closed", 0, INT64_MAX, &m->closed_s) ||
-	    !get_int(o, "exit_status", -1, 255, &exit_status) ||
-	    !get_int(o, "records", 0, CHANGE_RECORDS_MAX, &records) || !json_is_boolean(recovered))
+	    !get_int(o, "exit_status", -1, 255, &exit_status) || !json_is_boolean(recovered) ||
+	    !manifest || hash_parse(&m->manifest, manifest) < 0)
 		return false;
 	m->exit_status = (int)exit_status;
-	m->records = (uint32_t)records;
 	m->recovered = json_is_true(recovered);
 	return get_projects(o, m) && get_counts(o, m);
 }
@@ -211,14 +212,17 @@ static json_t *project_json(const struct changeset_project *p)
 
 static char *meta_text(const struct changeset_meta *m)
 {
+	char hex[HASH_HEX_BYTES];
+	char *text = NULL;
+
+	hash_hex(hex, &m->manifest);
 	json_t *projects = json_array();
 	json_t *o =
-		json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:b, s:I}", "schema",
+		json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:b, s:s}", "schema",
 	                  CHANGESET_SCHEMA, "id", m->id, "agent", m->agent, "session", m->session,
 	                  "sandbox", m->sandbox, "created", (json_int_t)m->created_s, "closed",
 	                  (json_int_t)m->closed_s, "exit_status", m->exit_status, "recovered",
-	                  m->recovered, "records", (json_int_t)m->records);
-	char *text = NULL;
+	                  m->recovered, "manifest", hex);
 
 	for (uint32_t i = 0; i < m->n_projects; i++) {
 		if (json_array_append_new(projects, project_json(&m->projects[i])) < 0)

@@ -18,6 +18,9 @@ int changeset_check_index(struct span index, uint32_t *out_records) MUST_CHECK;
 /* Whole entries, ascending, of records that exist? 0 or -EPROTO; pure. */
 int changeset_check_base(const struct changeset *s) MUST_CHECK;
 
+/* Hash of a mapped file, its pages let go when it is large. */
+void changeset_hash_map(struct span map, struct hash *out);
+
 /* Let the pages of a mapping between *from and @to go; *from becomes @to. */
 void changeset_drop(struct span map, size_t *from, size_t to);
 

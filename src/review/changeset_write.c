@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker's side. Nothing has its final name before all of it is on the
+ * The worker's side, and the monitor's, which makes a set of what a worker
+ * staged. Nothing has its final name before all of it is on the
  * disk, so a set is complete or it is not there. The writer's flock on the
  * folder tells a sweep that somebody is still at work; both take the lock of
  * `changes/` for the moment in which a folder exists and has no lock yet.
@@ -23,7 +24,10 @@
 #include "base/path.h"
 #include "review/changeset_priv.h"
 
-enum { INDEX_BUFFER = 64 * 1024 };
+enum { INDEX_BUFFER = 64 * 1024, COPY_PIECE = 256 * 1024 };
+
+/* No index or base of ours is larger: a liar must not keep the monitor copying for ever. */
+#define STAGED_MAX ((off_t)4 << 30)
 
 struct changeset_writer {
 	int changes_fd, dir_fd, blobs_fd, index_fd, base_fd;
@@ -94,15 +98,13 @@ static int make_folder(struct changeset_writer *w, struct err *err)
 	return 0;
 }
 
-int changeset_begin(struct changeset_writer **out, int changes_fd,
-                    const struct changeset_meta *meta, struct err *err)
+/* The folder ".new-ID", empty. */
+static int begin(struct changeset_writer **out, int changes_fd, const struct changeset_meta *meta,
+                 struct err *err)
 {
-	struct changeset_writer *w = xcalloc(1, sizeof(*w));
-
-	if (!changeset_id_ok(meta->id)) {
-		free(w);
+	if (!changeset_id_ok(meta->id))
 		return err_set(err, -EINVAL, "not an id of a change set");
-	}
+	struct changeset_writer *w = xcalloc(1, sizeof(*w));
 	w->meta = *meta;
 	w->meta.projects = NULL;
 	w->meta.n_projects = 0;
@@ -112,11 +114,25 @@ int changeset_begin(struct changeset_writer **out, int changes_fd,
 	w->dir_fd = w->blobs_fd = w->index_fd = w->base_fd = w->blob_fd = -1;
 	w->last_base = -1;
 	w->hash = xmalloc(sizeof(*w->hash));
-	w->out = xmalloc(INDEX_BUFFER);
 	(void)snprintf(w->tmp, sizeof(w->tmp), ".new-%s", w->meta.id);
 	int r = make_folder(w, err);
+	if (r < 0) {
+		changeset_abort(w);
+		return r;
+	}
+	*out = w;
+	return 0;
+}
+
+int changeset_begin(struct changeset_writer **out, int changes_fd,
+                    const struct changeset_meta *meta, struct err *err)
+{
+	struct changeset_writer *w;
+	int r = begin(&w, changes_fd, meta, err);
+
 	if (r < 0)
-		goto fail;
+		return r;
+	w->out = xmalloc(INDEX_BUFFER);
 	if (mkdirat(w->dir_fd, "blobs", 0700) < 0) {
 		r = err_errno(err, "cannot create change set '%s'", w->meta.id);
 		goto fail;
@@ -250,35 +266,38 @@ int changeset_put_baseline(struct changeset_writer *w, uint32_t ordinal, const s
 	return 0;
 }
 
-static int copy_manifest(struct changeset_writer *w, int from, struct err *err)
+/* Copy (or clone) all of @from into the set as @name, synced, and hash what was written. */
+static int copy_in(struct changeset_writer *w, const char *name, int from, struct hash *out,
+                   struct err *err)
 {
-	AUTO_CLOSE int fd = create_at(w->dir_fd, "manifest");
-	AUTO_FREE uint8_t *b = NULL;
-	enum { PIECE = 256 * 1024 };
+	AUTO_CLOSE int fd = create_at(w->dir_fd, name);
+	AUTO_FREE uint8_t *b = xmalloc(COPY_PIECE);
 
 	if (fd < 0)
-		return err_code(err, fd, "cannot create the baseline of '%s'", w->meta.id);
-	if (ioctl(fd, FICLONE, from) < 0) {
-		b = xmalloc(PIECE);
-		for (off_t at = 0;;) {
-			ssize_t n = pread(from, b, PIECE, at);
-			if (n < 0 && errno == EINTR)
-				continue;
-			if (n < 0)
-				return err_errno(err, "cannot read the baseline");
-			if (n == 0)
-				break;
-			int r = fd_write_all(fd, b, (size_t)n);
-			if (r < 0)
-				return err_code(err, r, "cannot write the baseline of '%s'",
-				                w->meta.id);
-			at += n;
-		}
+		return err_code(err, fd, "cannot create '%s' of '%s'", name, w->meta.id);
+	bool cloned = ioctl(fd, FICLONE, from) == 0;
+	hash_init(w->hash);
+	for (off_t at = 0;;) {
+		ssize_t n = pread(cloned ? fd : from, b, COPY_PIECE, at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_errno(err, "cannot read '%s' of '%s'", name, w->meta.id);
+		if (n == 0)
+			break;
+		hash_update(w->hash, b, (size_t)n);
+		int r = cloned ? 0 : fd_write_all(fd, b, (size_t)n);
+		if (r < 0)
+			return err_code(err, r, "cannot write '%s' of '%s'", name, w->meta.id);
+		at += n;
+		if (at > STAGED_MAX)
+			return err_set(err, -EFBIG, "'%s' of '%s' is too large", name, w->meta.id);
 	}
+	hash_final(w->hash, out);
 	if (fsync(fd) < 0)
-		return err_errno(err, "cannot write the baseline of '%s'", w->meta.id);
+		return err_errno(err, "cannot write '%s' of '%s'", name, w->meta.id);
 	int r = fd_close(&fd);
-	return r < 0 ? err_code(err, r, "cannot write the baseline of '%s'", w->meta.id) : 0;
+	return r < 0 ? err_code(err, r, "cannot write '%s' of '%s'", name, w->meta.id) : 0;
 }
 
 static int read_projects(struct changeset_writer *w, int manifest_fd, struct err *err)
@@ -333,10 +352,34 @@ static int sync_all(struct changeset_writer *w, struct err *err)
 	return 0;
 }
 
+/* What makes a staged set whole; meta's projects are there. */
+static int put_meta(struct changeset_writer *w, int manifest_fd, struct err *err)
+{
+	int r = copy_in(w, "manifest", manifest_fd, &w->meta.manifest, err);
+
+	if (r < 0)
+		return r;
+	AUTO_CLOSE int status = create_at(w->dir_fd, "status");
+	if (status < 0)
+		return err_code(err, status, "cannot write to change set '%s'", w->meta.id);
+	return changeset_meta_write(w->dir_fd, &w->meta, err); /* syncs the folder, too */
+}
+
+static int give_name(struct changeset_writer *w, struct err *err)
+{
+	int r = path_rename_new(w->changes_fd, w->tmp, w->changes_fd, w->meta.id);
+
+	if (r < 0)
+		return err_code(err, r, "cannot name change set '%s'", w->meta.id);
+	/* it has its name now: what fails from here on must not remove it */
+	(void)snprintf(w->tmp, sizeof(w->tmp), "%s", w->meta.id);
+	if (fsync(w->changes_fd) < 0)
+		return err_errno(err, "cannot sync the folder of change sets");
+	return 0;
+}
+
 static int commit(struct changeset_writer *w, int manifest_fd, struct err *err)
 {
-	AUTO_CLOSE int status = -1;
-
 	if (w->blob_fd >= 0)
 		return err_set(err, -EINVAL, "a file is not complete");
 	if (!w->ended) {
@@ -345,38 +388,88 @@ static int commit(struct changeset_writer *w, int manifest_fd, struct err *err)
 		if (r < 0)
 			return r;
 	}
-	w->meta.records = w->records;
 	int r = flush_index(w, err);
 	if (r == 0)
+		r = sync_all(w, err);
+	if (r == 0 && manifest_fd >= 0)
 		r = read_projects(w, manifest_fd, err);
-	if (r == 0)
-		r = copy_manifest(w, manifest_fd, err);
-	if (r < 0)
-		return r;
-	status = create_at(w->dir_fd, "status");
-	if (status < 0)
-		return err_code(err, status, "cannot write to change set '%s'", w->meta.id);
-	r = sync_all(w, err);
-	if (r == 0)
-		r = changeset_meta_write(w->dir_fd, &w->meta, err); /* syncs the folder, too */
-	if (r < 0)
-		return r;
-	if (renameat2(w->changes_fd, w->tmp, w->changes_fd, w->meta.id, RENAME_NOREPLACE) < 0)
-		return err_errno(err, "cannot name change set '%s'", w->meta.id);
-	/* it has its name now: what fails from here on must not remove it */
-	(void)snprintf(w->tmp, sizeof(w->tmp), "%s", w->meta.id);
-	if (fsync(w->changes_fd) < 0)
-		return err_errno(err, "cannot sync the folder of change sets");
-	return 0;
+	if (r == 0 && manifest_fd >= 0)
+		r = put_meta(w, manifest_fd, err);
+	if (r == 0 && manifest_fd < 0 && fsync(w->dir_fd) < 0)
+		r = err_errno(err, "cannot write to change set '%s'", w->meta.id);
+	return r < 0 ? r : give_name(w, err);
 }
 
-int changeset_commit(struct changeset_writer *w, int manifest_fd, struct err *err)
+static int end(struct changeset_writer *w, int r)
 {
-	int r = commit(w, manifest_fd, err);
-
 	if (r < 0 && strncmp(w->tmp, ".new-", 5) == 0)
 		changeset_abort(w);
 	else
 		writer_free(w);
 	return r;
+}
+
+int changeset_commit(struct changeset_writer *w, int manifest_fd, struct err *err)
+{
+	return end(w, commit(w, manifest_fd, err));
+}
+
+/* --- adopting --- */
+
+static int take_file(struct changeset_writer *w, int staged_fd, const char *name, struct err *err)
+{
+	AUTO_CLOSE int fd = path_open(staged_fd, span_str(name), O_RDONLY | O_NONBLOCK, 0);
+	struct hash unused;
+	struct stat st;
+
+	if (fd < 0)
+		return err_code(err, fd, "cannot open '%s' of '%s'", name, w->meta.id);
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > STAGED_MAX)
+		return err_set(err, -EPROTO, "'%s' of '%s' is no file of ours", name, w->meta.id);
+	return copy_in(w, name, fd, &unused, err);
+}
+
+static int adopt(struct changeset_writer *w, int staged_fd, int manifest_fd, struct err *err)
+{
+	int r = take_file(w, staged_fd, "index", err);
+
+	if (r == 0)
+		r = take_file(w, staged_fd, "base", err);
+	if (r == 0)
+		r = put_meta(w, manifest_fd, err);
+	if (r < 0)
+		return r;
+	/* last: after a crash behind it, the sweep of `.new-*` takes the contents with it, and
+	 * what is left has no `blobs`, so it is not taken for a whole set but exported again */
+	if (renameat(staged_fd, "blobs", w->dir_fd, "blobs") < 0)
+		return err_errno(err, "cannot take the contents of '%s'", w->meta.id);
+	w->blobs_fd = path_open_dir(w->dir_fd, span_str("blobs")); /* and not a link or a file */
+	r = w->blobs_fd < 0
+	            ? err_code(err, w->blobs_fd, "cannot take the contents of '%s'", w->meta.id)
+	            : 0;
+	if (r == 0 && fsync(w->dir_fd) < 0)
+		r = err_errno(err, "cannot write to change set '%s'", w->meta.id);
+	if (r == 0)
+		r = give_name(w, err);
+	if (r < 0 && strncmp(w->tmp, ".new-", 5) == 0 &&
+	    renameat(w->dir_fd, "blobs", staged_fd, "blobs") < 0)
+		(void)err_wrap(err, "the contents of '%s' are lost", w->meta.id);
+	return r;
+}
+
+int changeset_adopt(int changes_fd, int staged_fd, const struct changeset_meta *meta,
+                    int manifest_fd, struct err *err)
+{
+	struct changeset_writer *w;
+	int r = begin(&w, changes_fd, meta, err);
+
+	if (r < 0)
+		return r;
+	w->meta.projects = xcalloc(meta->n_projects + 1, sizeof(*w->meta.projects));
+	for (uint32_t i = 0; i < meta->n_projects; i++) {
+		w->meta.projects[i] = meta->projects[i];
+		w->meta.projects[i].path = xstrdup(meta->projects[i].path);
+	}
+	w->meta.n_projects = meta->n_projects;
+	return end(w, adopt(w, staged_fd, manifest_fd, err));
 }

@@ -92,8 +92,9 @@ static void load(struct worker *w, int flags)
 
 	if (fd < 0 || changeset_open_fd(&w->set, fd, flags, &err) < 0)
 		fail(w, &err);
+	/* meta.json was read twice: by the parent, and with the set */
 	if (w->set->manifest.n_projects != r->meta.n_projects) {
-		(void)err_set(&err, -EPROTO, "meta.json and baseline do not fit");
+		(void)err_set(&err, -EPROTO, "meta.json changed meanwhile");
 		fail(w, &err);
 	}
 	map_applied(w);

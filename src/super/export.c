@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -25,7 +26,7 @@ struct export
 	struct export_ops ops;
 	const struct manifest *m;
 	struct changeset_writer *cw;
-	int manifest_fd, facts_fd;
+	int facts_fd;
 	char id[CHANGESET_ID_MAX + 1];
 	enum stage stage;
 	struct change_walk walk;
@@ -47,12 +48,13 @@ int export_new(struct export **out, const struct export_opts *o, const struct ex
                struct err *err)
 {
 	struct export *x = xcalloc(1, sizeof(*x));
+	struct changeset_meta meta = { 0 };
 
 	x->ops = *ops;
 	x->m = o->manifest;
-	x->manifest_fd = o->manifest_fd;
 	x->at[0] = o->manifest ? 0 : MANIFEST_NONE;
-	memcpy(x->id, o->meta.id, sizeof(x->id));
+	(void)snprintf(x->id, sizeof(x->id), "%s", o->id);
+	(void)snprintf(meta.id, sizeof(meta.id), "%s", o->id);
 	change_walk_init(&x->walk, o->records_max, o->bytes_max);
 	x->facts_fd = openat(o->staging_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (x->facts_fd < 0) {
@@ -60,7 +62,7 @@ int export_new(struct export **out, const struct export_opts *o, const struct ex
 		export_free(x);
 		return r;
 	}
-	int r = changeset_begin(&x->cw, o->staging_fd, &o->meta, err);
+	int r = changeset_begin(&x->cw, o->staging_fd, &meta, err);
 	if (r < 0) {
 		export_free(x);
 		return r;
@@ -260,7 +262,7 @@ static int take_blob(struct export *x, const struct change_record *r, struct err
 				               (unsigned)i);
 		}
 		x->stage = EX_DONE;
-		e = changeset_commit(take_ptr(&x->cw), x->manifest_fd, err);
+		e = changeset_commit(take_ptr(&x->cw), -1, err);
 		if (e < 0)
 			return e;
 		e = x->ops.done(x->ops.arg, x->id, x->walk.count, x->wanted_bytes);

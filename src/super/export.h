@@ -25,16 +25,15 @@ struct export_ops {
 	int (*ask_hash)(void *arg, uint32_t entry);
 	/* index is complete and decided: send these to the guest as WANT */
 	int (*want)(void *arg, const struct msg_range *r, uint32_t n, bool last);
-	/* nothing was wanted or the last blob is in: the set is on disk in staging */
+	/* nothing was wanted or the last blob is in: it is on disk for changeset_adopt() */
 	int (*done)(void *arg, const char *id, uint32_t records, uint64_t bytes);
 	void *arg;
 };
 
 struct export_opts {
 	int staging_fd;                  /* borrowed */
-	int manifest_fd;                 /* borrowed; copied into the set */
 	const struct manifest *manifest; /* NULL: no baseline is known, everything is fetched */
-	struct changeset_meta meta;
+	const char *id;                  /* of the set */
 	uint32_t records_max;
 	uint64_t bytes_max;
 };

@@ -24,11 +24,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <linux/fs.h>
 
 #include "base/err.h"
 #include "base/fd.h"
@@ -140,26 +138,42 @@ static int own_tree(int dirfd, int depth)
 	return r;
 }
 
-static int publish(const char *id)
+/*
+ * The worker staged it and may have been taken over: what directories the projects are, which
+ * manifest is their baseline and whose set it is, we say. @exit_status: -1 unknown.
+ */
+static int publish(int exit_status, bool recovered, struct err *err)
 {
-	if (!changeset_id_ok(id))
-		return -EPROTO;
-	AUTO_CLOSE int set =
-		openat(m.staging_fd, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (set < 0)
-		return -errno;
-	if (m.uid) {
-		int r = own_tree(set, 0);
-		if (r < 0)
-			return r;
-		if (fchown(set, geteuid(), getegid()) < 0)
-			return -errno;
+	struct changeset_project projects[MSG_PROJECTS_MAX];
+	struct changeset_meta meta = { .created_s = time(NULL),
+		                       .exit_status = exit_status >= 0 && exit_status <= 255
+		                                              ? exit_status
+		                                              : -1,
+		                       .recovered = recovered,
+		                       .projects = projects,
+		                       .n_projects = (uint32_t)m.st.n_projects };
+	struct stat st;
+
+	(void)snprintf(meta.id, sizeof(meta.id), "%s", m.st.id); /* one run, one set */
+	(void)snprintf(meta.agent, sizeof(meta.agent), "%s", m.st.agent);
+	(void)snprintf(meta.sandbox, sizeof(meta.sandbox), "%s", m.st.id);
+	for (size_t i = 0; i < m.st.n_projects; i++) {
+		if (fstat(m.project_fds[i], &st) < 0)
+			return err_errno(err, "cannot look at project '%s'", m.st.projects[i].name);
+		projects[i] = (struct changeset_project){ .path = m.st.projects[i].path,
+			                                  .dev = (uint64_t)st.st_dev,
+			                                  .ino = st.st_ino };
 	}
-	if (syscall(SYS_renameat2, m.staging_fd, id, m.changes_fd, id, RENAME_NOREPLACE) < 0)
-		return -errno;
-	if (fsync(m.changes_fd) < 0 || fsync(m.staging_fd) < 0)
-		return -errno;
-	return 0;
+	AUTO_CLOSE int set =
+		openat(m.staging_fd, m.st.id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (set < 0)
+		return err_errno(err, "cannot open what was staged");
+	int r = m.uid ? own_tree(set, 0) : 0;
+	if (r == 0 && m.uid && fchown(set, geteuid(), getegid()) < 0)
+		r = -errno;
+	if (r < 0)
+		return err_code(err, r, "cannot own what was staged");
+	return changeset_adopt(m.changes_fd, set, &meta, m.manifest_ro_fd, err);
 }
 
 static int set_phase(enum state_phase phase)
@@ -173,6 +187,15 @@ static int set_phase(enum state_phase phase)
 	return r;
 }
 
+static void published(const struct link_msg *lm)
+{
+	m.published = true;
+	m.last = *lm;
+	(void)snprintf(m.last.id, sizeof(m.last.id), "%s", m.st.id);
+	(void)set_phase(STATE_STAGED); /* the set is safe with or without it */
+	log_info("change set %s published", m.st.id);
+}
+
 /* ---- the worker --------------------------------------------------------- */
 
 static void stop(void *arg UNUSED)
@@ -183,6 +206,7 @@ static void stop(void *arg UNUSED)
 static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
 {
 	struct link_msg lm;
+	struct err e = { 0 };
 	int r = link_recv(m.mon_fd, &lm);
 
 	if (r == -EAGAIN)
@@ -201,15 +225,14 @@ static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
 		return;
 	case LINK_STAGED:
 		/* a worker that failed has nothing to publish any more */
-		r = m.published ? -EALREADY : m.ending ? -ECANCELED : publish(lm.id);
-		if (r == 0) {
-			m.published = true;
-			m.last = lm;
-			(void)set_phase(STATE_STAGED); /* the set is safe with or without it */
-			log_info("change set %s published", lm.id);
-		} else {
-			log_error("cannot publish change set: %s", strerror(-r));
-		}
+		if (m.published || m.ending)
+			r = m.published ? -EALREADY : -ECANCELED;
+		else
+			r = publish(lm.code, m.recover, &e);
+		if (r == 0)
+			published(&lm);
+		else
+			log_error("cannot publish change set: %s", e.code ? e.text : strerror(-r));
 		to_worker(LINK_OK, r, NULL, NULL);
 		return;
 	case LINK_UNCHANGED:
@@ -233,14 +256,12 @@ static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
 		m.off = true;
 		loop_timer_set(m.l, &m.timer, OFF_GRACE_MS, stop, NULL);
 		return;
-	default: {
-		struct err e = { 0 };
+	default:
 		err_set(&e, -EPROTO, "the worker said something unknown (%u)", (unsigned)lm.type);
 		log_error("%s", e.text);
 		remember_err(&e);
 		loop_stop(m.l, 0);
 		return;
-	}
 	}
 }
 
@@ -536,12 +557,8 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 	}
 	argv[n++] = "--sandbox";
 	argv[n++] = m.st.id;
-	argv[n++] = "--agent";
-	argv[n++] = m.st.agent;
 	argv[n++] = "--hostname";
 	argv[n++] = m.hostname;
-	argv[n++] = "--path";
-	argv[n++] = m.st.projects[0].path;
 	argv[n++] = "--layer";
 	argv[n++] = "base";
 	for (size_t i = 0; i < m.st.n_projects; i++) {
@@ -728,6 +745,31 @@ static void report(void)
 	(void)!fd_write_all(m.report_fd, &m.last, sizeof(m.last)); /* the CLI may be gone */
 }
 
+/* Nothing to boot for when the export was over already. 0 or -errno. */
+static int take_staged(struct err *err)
+{
+	static const struct link_msg lm = { .type = LINK_STAGED };
+	struct stat st;
+	int r = 0;
+
+	/* a death between its name and the word that it has it; no other set has our id */
+	if (fstatat(m.changes_fd, m.st.id, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		published(&lm);
+		return 0;
+	}
+	if (!staged_before())
+		return 0;
+	r = publish(-1, false, err);
+	if (r == 0)
+		published(&lm);
+	if (r != -ENOENT && r != -EPROTO)
+		return r;
+	/* it was cut off while it was made a set: all of it is still on the sandbox's disk */
+	log_warn("%s: the changes are taken out again", err->text);
+	r = path_remove_tree(m.staging_fd, m.st.id);
+	return r < 0 ? err_code(err, r, "cannot remove what was staged") : 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
@@ -872,13 +914,9 @@ int main(int argc, char **argv)
 	}
 	if (r == 0)
 		r = make_folder(&e);
-	if (r == 0 && m.recover && staged_before() && publish(m.st.id) == 0) {
-		/* nothing to boot for: the export was over already */
-		m.published = true;
-		m.last = (struct link_msg){ .type = LINK_STAGED };
-		(void)snprintf(m.last.id, sizeof(m.last.id), "%s", m.st.id);
-		(void)set_phase(STATE_STAGED);
-	} else if (r == 0) {
+	if (r == 0 && m.recover)
+		r = take_staged(&e);
+	if (r == 0 && !m.published) {
 		r = start(&e);
 		if (r == 0)
 			(void)loop_run(m.l);

@@ -118,7 +118,7 @@ struct worker {
 	uint32_t set_records;
 	uint64_t set_bytes;
 	/* configuration, from the monitor's command line */
-	const char *sandbox, *agent, *hostname, *project_path;
+	const char *sandbox, *hostname;
 	const char *layers[MSG_LAYERS_MAX], *projects[MSG_PROJECTS_MAX];
 	uint32_t n_layers, n_projects;
 	uint64_t tmp_bytes, scratch_bytes, records_max;
@@ -461,7 +461,9 @@ static int ex_want(void *arg UNUSED, const struct msg_range *r, uint32_t n, bool
 
 static int ex_done(void *arg UNUSED, const char *id, uint32_t records, uint64_t bytes)
 {
-	struct link_msg m = { .type = LINK_STAGED, .records = records, .bytes = bytes };
+	struct link_msg m = {
+		.type = LINK_STAGED, .code = w.exit_status, .records = records, .bytes = bytes
+	};
 
 	(void)snprintf(w.set_id, sizeof(w.set_id), "%s", id);
 	(void)snprintf(m.id, sizeof(m.id), "%s", id);
@@ -499,25 +501,13 @@ static void start_export(void)
 	struct export_ops ops = { .ask_hash = ex_ask, .want = ex_want, .done = ex_done };
 	struct export_opts o = {
 		.staging_fd = w.staging_fd,
-		.manifest_fd = w.manifest_fd,
 		.manifest = w.map ? &w.manifest : NULL,
 		.records_max = (uint32_t)w.records_max,
 		.bytes_max = w.scratch_bytes,
+		.id = w.sandbox, /* one run, one set; what else it is, the monitor says */
 	};
 	struct err e = { 0 };
-	struct timespec ts;
 
-	/* one run, one set: the sandbox's id is the set's */
-	if (changeset_id_ok(w.sandbox))
-		(void)snprintf(o.meta.id, sizeof(o.meta.id), "%s", w.sandbox);
-	else
-		changeset_make_id(o.meta.id, w.project_path);
-	(void)snprintf(o.meta.agent, sizeof(o.meta.agent), "%s", w.agent);
-	(void)snprintf(o.meta.sandbox, sizeof(o.meta.sandbox), "%s", w.sandbox);
-	(void)clock_gettime(CLOCK_REALTIME, &ts);
-	o.meta.created_s = ts.tv_sec;
-	o.meta.exit_status = w.exit_status;
-	o.meta.recovered = w.recover;
 	w.stage = ST_EXPORT;
 	int r = export_new(&w.ex, &o, &ops, &e);
 	if (r < 0) {
@@ -1248,9 +1238,7 @@ int main(int argc, char **argv)
 		{ "manifest", 1, 0, 'f' },
 		{ "log", 1, 0, 'l' },
 		{ "sandbox", 1, 0, 'i' },
-		{ "agent", 1, 0, 'a' },
 		{ "hostname", 1, 0, 'h' },
-		{ "path", 1, 0, 'p' },
 		{ "layer", 1, 0, 'L' },
 		{ "project", 1, 0, 'P' },
 		{ "tmp", 1, 0, 't' },
@@ -1272,8 +1260,7 @@ int main(int argc, char **argv)
 	w.disk_fd = w.mon_fd = w.staging_fd = w.manifest_fd = -1;
 	w.disk_src.fd = w.mon_src.fd = -1;
 	w.hostname = "cloche";
-	w.agent = "shell";
-	w.sandbox = w.project_path = "";
+	w.sandbox = "";
 	w.records_max = CHANGE_RECORDS_MAX;
 	w.exit_status = -1;
 	while ((c = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
@@ -1305,14 +1292,8 @@ int main(int argc, char **argv)
 		case 'i':
 			w.sandbox = optarg;
 			break;
-		case 'a':
-			w.agent = optarg;
-			break;
 		case 'h':
 			w.hostname = optarg;
-			break;
-		case 'p':
-			w.project_path = optarg;
 			break;
 		case 'L':
 			ASSERT(w.n_layers < MSG_LAYERS_MAX);

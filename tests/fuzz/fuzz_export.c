@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Property: a change stream is refused, with a reason and nothing left in
- * staging, whatever comes after; or it becomes a set that changeset_open()
- * accepts, with every blob as long as its record says.
+ * staging, whatever comes after; or changeset_adopt() makes a set of it that
+ * changeset_open() accepts, with every blob as long as its record says.
  *
  * Input: bit 0 of the first byte says whether cloche-disk's hashes are the
  * guest's, bit 1 whether it is there at all; the second is the size of a feed;
@@ -30,9 +30,9 @@ enum { ASKED_MAX = 256, RECORDS_MAX = 400, BYTES_MAX = 1024 * 1024 };
 #define SET_ID "demo-aaaaaa"
 
 static struct {
-	int staging_fd, manifest_fd;
+	int staging_fd, sets_fd, manifest_fd;
 	struct manifest manifest;
-	char dir[64];
+	char dir[2][64]; /* staging, sets */
 	/* of one run */
 	uint32_t asked[ASKED_MAX];
 	size_t at, n;
@@ -120,10 +120,11 @@ static void make_manifest(void)
 
 static void remove_staging(void)
 {
-	(void)rmdir(f.dir); /* empty, as each run has shown */
+	(void)rmdir(f.dir[0]); /* empty, as each run has shown */
+	(void)rmdir(f.dir[1]);
 }
 
-static void make_staging(void)
+static int make_dir(char room[64])
 {
 	/* memory where there is: the set is synced for each input */
 	char shm[] = "/dev/shm/fuzz-export-XXXXXX", tmp[] = "/tmp/fuzz-export-XXXXXX";
@@ -131,16 +132,23 @@ static void make_staging(void)
 
 	if (!dir)
 		dir = mkdtemp(tmp);
-	f.staging_fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	if (f.staging_fd < 0)
+	int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (fd < 0)
 		abort();
-	(void)snprintf(f.dir, sizeof(f.dir), "%s", dir);
+	(void)snprintf(room, 64, "%s", dir);
+	return fd;
+}
+
+static void make_staging(void)
+{
+	f.staging_fd = make_dir(f.dir[0]);
+	f.sets_fd = make_dir(f.dir[1]);
 	(void)atexit(remove_staging);
 }
 
-static void nothing_left(void)
+static void nothing_left(int dir_fd)
 {
-	int fd = dup(f.staging_fd);
+	int fd = dup(dir_fd);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
 	if (!d)
@@ -155,10 +163,18 @@ static void nothing_left(void)
 
 static void check_set(void)
 {
+	static char path[] = "/demo";
+	struct changeset_project project = { .path = path };
+	const struct changeset_meta meta = {
+		.id = SET_ID, .agent = "shell", .projects = &project, .n_projects = 1
+	};
 	struct changeset *s = NULL;
 	struct err e = { 0 };
+	AUTO_CLOSE int staged = path_open_dir(f.staging_fd, span_str(SET_ID));
 
-	if (changeset_open(&s, f.staging_fd, SET_ID, CHANGESET_READONLY, &e) < 0) {
+	if (staged < 0 || changeset_adopt(f.sets_fd, staged, &meta, f.manifest_fd, &e) < 0 ||
+	    path_remove_tree(f.staging_fd, SET_ID) < 0 ||
+	    changeset_open(&s, f.sets_fd, SET_ID, CHANGESET_READONLY, &e) < 0) {
 		(void)fprintf(stderr, "%s\n", e.text);
 		abort();
 	}
@@ -175,7 +191,7 @@ static void check_set(void)
 			abort();
 	}
 	changeset_close(s);
-	if (path_remove_tree(f.staging_fd, SET_ID) < 0)
+	if (path_remove_tree(f.sets_fd, SET_ID) < 0)
 		abort();
 }
 
@@ -215,9 +231,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	f.no_disk = data[0] & 2;
 	struct export_opts o = {
 		.staging_fd = f.staging_fd,
-		.manifest_fd = f.manifest_fd,
 		.manifest = &f.manifest,
-		.meta = { .id = SET_ID, .agent = "shell", .sandbox = SET_ID, .exit_status = 0 },
+		.id = SET_ID,
 		.records_max = RECORDS_MAX,
 		.bytes_max = BYTES_MAX,
 	};
@@ -267,6 +282,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		check_set();
 	}
-	nothing_left();
+	nothing_left(f.staging_fd);
+	nothing_left(f.sets_fd);
 	return 0;
 }

@@ -206,7 +206,7 @@ class Worker:
         argv = [os.path.join(h.bin, "cloche-worker"), f"--guest={fds[0]}", f"--qmp={fds[1]}",
                 f"--disk={fds[2]}", f"--monitor={fds[3]}", f"--staging={staging_fd}",
                 f"--manifest={manifest_fd}", f"--log={log_fd}", "--sandbox", "demo-aaaaaa",
-                "--layer", "base", "--project", "demo", "--path", "/nowhere/demo",
+                "--layer", "base", "--project", "demo",
                 f"--scratch={scratch}", f"--ready-ms={ready_ms}", f"--silence-ms={silence_ms}", *args]
         if client:
             argv.append(f"--client={fds[4]}")

@@ -67,10 +67,12 @@ static void test_id(void **state)
 	assert_false(changeset_id_ok(path));
 }
 
-#define META(id, created, more)                                                                \
-	"{\"schema\":1,\"id\":\"" id "\",\"agent\":\"shell\",\"session\":\"\",\"sandbox\":"    \
-	"\"s\",\"created\":" created ",\"closed\":0,\"exit_status\":0,\"recovered\":false,"    \
-	"\"records\":3,\"projects\":[{\"path\":\"x\",\"path_hex\":\"2f61\",\"dev\":1,\"ino\":" \
+#define HEX64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define META(id, created, more)                                                             \
+	"{\"schema\":1,\"id\":\"" id "\",\"agent\":\"shell\",\"session\":\"\",\"sandbox\":" \
+	"\"s\",\"created\":" created ",\"closed\":0,\"exit_status\":0,\"recovered\":false," \
+	"\"manifest\":\"" HEX64                                                             \
+	"\",\"projects\":[{\"path\":\"x\",\"path_hex\":\"2f61\",\"dev\":1,\"ino\":"         \
 	"2}]" more "}"
 
 static void test_meta(void **state)
