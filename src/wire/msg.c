@@ -60,6 +60,10 @@ const struct msg_rule msg_rules[] = {
 	{ MSG_THAW, "THAW", HOST, MSG_STATE_FROZEN, HEAD, HEAD },
 	{ MSG_SYNC, "SYNC", HOST, ST_RUN | MSG_STATE_FROZEN, HEAD, HEAD },
 	{ MSG_POWEROFF, "POWEROFF", HOST, MSG_STATE_START | ST_UP, HEAD, HEAD },
+	{ MSG_NET, "NET", HOST, ST_RUN, HEAD + 16,
+	  HEAD + 16 + MSG_SEARCH_MAX *(STR + MSG_DOMAIN_MAX) },
+	{ MSG_NET_TEST, "NET_TEST", HOST, ST_RUN, HEAD, HEAD },
+	{ MSG_CONNECT, "CONNECT", HOST, ST_RUN, HEAD + 4, HEAD + 4 },
 	{ MSG_READY, "READY", GUEST, MSG_STATE_START, HEAD + 4 + STR + 1 + 16,
 	  HEAD + 4 + STR + KERNEL_MAX + 16 },
 	{ MSG_DONE, "DONE", GUEST, ST_ANY, HEAD + 8 + STR, HEAD + 8 + STR + MSG_TEXT_MAX },
@@ -154,6 +158,14 @@ static void string(struct io *io, struct span *v, size_t min, size_t max)
 		check(io, !memchr(v->p, 0, v->len));
 }
 
+/* A word of a configuration file of the guest. */
+static void domain(struct io *io, struct span *v)
+{
+	bytes(io, v, 1, MSG_DOMAIN_MAX);
+	for (size_t i = 0; !io->bad && i < v->len; i++)
+		check(io, v->p[i] > ' ' && v->p[i] <= '~');
+}
+
 static void name(struct io *io, struct span *v)
 {
 	string(io, v, 1, PATH_NAME_MAX);
@@ -206,6 +218,24 @@ static void want(struct io *io, struct msg *m)
 		check(io, r->count >= 1 && r->first >= next && end <= UINT32_MAX);
 		next = end + 1;
 	}
+}
+
+static void net(struct io *io, struct msg *m)
+{
+	uint8_t n = (uint8_t)m->net.n_search;
+
+	u32(io, &m->net.address, UINT32_MAX);
+	u32(io, &m->net.gateway, UINT32_MAX);
+	u32(io, &m->net.dns, UINT32_MAX);
+	u8(io, &m->net.prefix, 30);
+	u16(io, &m->net.mtu);
+	check(io, m->net.prefix >= 1 && m->net.mtu >= MSG_MTU_MIN);
+	check(io, !io->put || m->net.n_search <= MSG_SEARCH_MAX);
+	u8(io, &n, MSG_SEARCH_MAX);
+	if (!io->put)
+		m->net.n_search = n;
+	for (size_t i = 0; i < n && !io->bad; i++)
+		domain(io, &m->net.search[i]);
 }
 
 static void fields(struct io *io, struct msg *m)
@@ -313,6 +343,15 @@ static void fields(struct io *io, struct msg *m)
 	case MSG_THAW:
 	case MSG_SYNC:
 	case MSG_POWEROFF:
+	case MSG_NET_TEST:
+		break;
+	case MSG_NET:
+		net(io, m);
+		break;
+	case MSG_CONNECT:
+		channel(io, &m->connect.channel);
+		u16(io, &m->connect.port);
+		check(io, m->connect.port >= 1);
 		break;
 	case MSG_READY:
 		u32(io, &m->ready.version, UINT32_MAX);

@@ -8,13 +8,15 @@
  * Which message is legal in which state is the table msg_rules[]; both ends
  * check it before they act.
  *
- * EXEC and EXPORT open their channel on both sides when sent and received, also
- * when they fail: the guest then resets it. The number may be used again after
- * MSG_EXITED (or after EXPORT's and WANT's end and mux_is_open() == false).
+ * EXEC, EXPORT and CONNECT open their channel on both sides when sent and
+ * received, also when they fail: the guest then resets it. The number may be used
+ * again after MSG_EXITED (or after EXPORT's and WANT's end, or that of FRAME_ERR
+ * of a CONNECT, and mux_is_open() == false).
  *
  * Every host message gets exactly one MSG_DONE with its sequence number, in
  * order of completion; EXEC is done when the process runs or could not be
- * started, EXPORT when the index has been sent, WANT when the blobs have.
+ * started, EXPORT when the index has been sent, WANT when the blobs have,
+ * NET_TEST when every bypass was tried, CONNECT when the guest's server answered.
  */
 #ifndef CLOCHE_WIRE_MSG_H
 #define CLOCHE_WIRE_MSG_H
@@ -33,6 +35,9 @@ enum {
 	MSG_FILE_CHUNK_MAX = 32 * 1024,
 	MSG_WANT_MAX = 4096, /* ranges in one WANT */
 	MSG_TEXT_MAX = 1024,
+	MSG_SEARCH_MAX = 6, /* search domains; resolv.conf(5) */
+	MSG_DOMAIN_MAX = 253,
+	MSG_MTU_MIN = 1280,
 };
 
 enum msg_type {
@@ -53,6 +58,9 @@ enum msg_type {
 	MSG_THAW,
 	MSG_SYNC,
 	MSG_POWEROFF,
+	MSG_NET,      /* address, route, resolver; again: the same, or another */
+	MSG_NET_TEST, /* do the obvious bypasses fail? */
+	MSG_CONNECT,  /* to a server in the guest */
 	/* guest to host */
 	MSG_READY = 64,
 	MSG_DONE,
@@ -160,6 +168,17 @@ struct msg {
 			uint32_t n;
 			struct msg_range ranges[MSG_WANT_MAX];
 		} want;
+		struct {
+			uint32_t address, gateway, dns; /* host byte order (base/ip.h) */
+			uint8_t prefix;                 /* 1 to 30 */
+			uint16_t mtu;
+			uint32_t n_search;
+			struct span search[MSG_SEARCH_MAX]; /* printable, no space */
+		} net;
+		struct {
+			uint16_t channel; /* opened by this message on both sides */
+			uint16_t port;    /* 127.0.0.1, else ::1, else the card's address */
+		} connect;
 		struct {
 			uint32_t version;
 			struct span kernel; /* release */

@@ -7,6 +7,7 @@ calls the C code. Every departure of the peer raises Lie.
 """
 import collections
 import hashlib
+import ipaddress
 import os
 import select
 import struct
@@ -20,7 +21,8 @@ CREDIT_MAX = 256 * 1024
 
 # message types by name
 HOST = ["HELLO", "CLOCK", "ENTROPY", "SETUP", "MOUNT_ROOT", "MOUNT_WORK", "FILE", "ARGS", "EXEC",
-        "RESIZE", "SIGNAL", "EXPORT", "WANT", "THAW", "SYNC", "POWEROFF"]
+        "RESIZE", "SIGNAL", "EXPORT", "WANT", "THAW", "SYNC", "POWEROFF", "NET", "NET_TEST",
+        "CONNECT"]
 GUEST = ["READY", "DONE", "EXITED", "OOM", "LOG"]
 TYPE = {n: i + 1 for i, n in enumerate(HOST)}
 TYPE.update({n: i + 64 for i, n in enumerate(GUEST)})
@@ -508,6 +510,31 @@ class Host:
         rc = self.wait_exit(ch, timeout_s)
         self.eof(ch)
         return self.Run(rc, bytes(c.out[OUT]), bytes(c.out[ERR]), c.exited["oom"])
+
+    def net(self, address, gateway, dns, prefix=16, mtu=16000, search=()):
+        self.call("NET", *[ipaddress.ip_address(a).packed[::-1] for a in (address, gateway, dns)],
+                  struct.pack("<BHB", prefix, mtu, len(search)), *[s16(x) for x in search])
+
+    def net_test(self, timeout_s=60):
+        return self.wait(self.post("NET_TEST"), timeout_s)
+
+    def connect(self, port, timeout_s=60):
+        """A connection to a server in the guest: its channel; OSError when there is none."""
+        ch = self.free_channel()
+        self.ch[ch] = c = Channel()
+        code, text = self.wait(self.post("CONNECT", struct.pack("<HH", ch, port)), timeout_s)
+        if code:
+            self.until(lambda: c.ended[OUT] and c.ended[ERR], 10, "reset of the connection")
+            c.exited = True
+            raise OSError(-code, text)
+        return ch
+
+    def hang_up(self, ch, timeout_s=60):
+        """Ends our side, waits for the guest's."""
+        c = self.ch[ch]
+        self.eof(ch)
+        self.until(lambda: c.ended[OUT] and c.ended[ERR], timeout_s, "end of the connection")
+        c.exited = True
 
     def export(self, records_max=2000000, bytes_max=16 << 30, timeout_s=120):
         """(changes, channel); OSError with the guest's reason."""

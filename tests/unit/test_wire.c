@@ -399,12 +399,14 @@ static void test_msg_values(void **state UNUSED)
 	memset(text, 'a', sizeof(text));
 	start(0);
 	round_trip("type 0", false);
-	start(MSG_POWEROFF + 1);
+	start(MSG_CONNECT + 1);
 	round_trip("no such type", false);
 	for (unsigned i = MSG_THAW; i <= MSG_POWEROFF; i++) {
 		start(i);
 		round_trip("empty message", true);
 	}
+	start(MSG_NET_TEST);
+	round_trip("empty message", true);
 	start(MSG_HELLO);
 	m.hello.version = UINT32_MAX;
 	round_trip("hello", true);
@@ -490,6 +492,37 @@ static void test_msg_values(void **state UNUSED)
 		m.exec.channel = 1;
 		m.exec.login = (uint8_t)(1 + d);
 		round_trip("login", d <= 0);
+
+		start(MSG_NET);
+		m.net.address = m.net.gateway = m.net.dns = UINT32_MAX;
+		m.net.mtu = (uint16_t)(MSG_MTU_MIN + d);
+		m.net.prefix = 16;
+		round_trip("MTU", d >= 0);
+		m.net.mtu = UINT16_MAX;
+		m.net.prefix = (uint8_t)(30 + d);
+		round_trip("prefix, longest", d <= 0);
+		m.net.prefix = (uint8_t)(1 + d);
+		round_trip("prefix, shortest", d >= 0);
+		m.net.prefix = 16;
+		m.net.n_search = (uint32_t)(MSG_SEARCH_MAX + d);
+		for (size_t i = 0; i < MSG_SEARCH_MAX; i++)
+			m.net.search[i] = span_of(text, MSG_DOMAIN_MAX);
+		round_trip("search domains, most", d <= 0);
+		m.net.n_search = 1;
+		m.net.search[0].len = (size_t)(MSG_DOMAIN_MAX + d);
+		round_trip("search domain, longest", d <= 0);
+		m.net.search[0].len = (size_t)(1 + d);
+		round_trip("search domain, shortest", d >= 0);
+
+		start(MSG_CONNECT);
+		m.connect.port = UINT16_MAX;
+		m.connect.channel = (uint16_t)(FRAME_CHANNELS_MAX - 1 + d);
+		round_trip("channel, last", d <= 0);
+		m.connect.channel = (uint16_t)(1 + d);
+		round_trip("channel, first", d >= 0);
+		m.connect.channel = 1;
+		m.connect.port = (uint16_t)(1 + d);
+		round_trip("port, first", d >= 0);
 
 		start(MSG_SIGNAL);
 		m.signal.channel = 1;
@@ -594,6 +627,21 @@ static void test_msg_lies(void **state UNUSED)
 		m.want.ranges[0] = ranges[i].r[0];
 		m.want.ranges[1] = ranges[i].r[1];
 		round_trip(ranges[i].why, ranges[i].want);
+	}
+	static const struct {
+		const char *word;
+		bool want;
+	} domains[] = {
+		{ "lan", true },   { "corp.example", true }, { "a b", false },
+		{ "a\tb", false }, { "a\nb", false },        { "\x7f", false },
+	};
+	for (size_t i = 0; i < ARRAY_LEN(domains); i++) {
+		start(MSG_NET);
+		m.net.prefix = 16;
+		m.net.mtu = 16000;
+		m.net.n_search = 1;
+		m.net.search[0] = span_str(domains[i].word);
+		round_trip("search domain", domains[i].want);
 	}
 	start(MSG_FILE);
 	m.file.path = span_str("/d");
