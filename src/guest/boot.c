@@ -19,7 +19,6 @@ enum {
 	PORT_WAIT_MS = 10 * 1000,
 	PORT_OPEN_MS = 20 * 1000,
 	MODULES_MAX = 64,
-	VIRTIO_NET = 1,
 	VIRTIO_RNG = 4,
 	VIRTIO_BALLOON = 5,
 	VIRTIO_FS = 26,
@@ -63,15 +62,17 @@ static int is_module(const struct dirent *e)
 	return n > 3 && strcmp(e->d_name + n - 3, ".ko") == 0;
 }
 
-/* Load all of a folder in the order of their names. */
-static void load_folder(const char *path, char *failed, size_t cap)
+/* Load all of a folder in the order of their names; takes @dir_fd. */
+static void load_folder(int dir_fd, char *failed, size_t cap)
 {
 	char *names[MODULES_MAX];
 	size_t n = 0;
-	DIR *d = opendir(path);
+	DIR *d = dir_fd < 0 ? NULL : fdopendir(dir_fd);
 
-	if (!d)
+	if (!d) {
+		auto_close_(&dir_fd);
 		return;
+	}
 	for (struct dirent *e; (e = readdir(d)) && n < MODULES_MAX;) {
 		if (is_module(e) && (names[n] = strdup(e->d_name)))
 			n++;
@@ -110,23 +111,34 @@ static bool have_device(unsigned id)
 	return found;
 }
 
-void boot_modules(char *failed, size_t cap)
+static int open_folder(const char *path)
+{
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void boot_modules(struct guest *g, char *failed, size_t cap)
 {
 	static const struct {
 		const char *folder;
 		unsigned id;
 	} groups[] = {
 		{ "/modules/rng", VIRTIO_RNG },
-		{ "/modules/net", VIRTIO_NET },
 		{ "/modules/balloon", VIRTIO_BALLOON },
 		{ "/modules/virtiofs", VIRTIO_FS },
 	};
 
-	load_folder("/modules", failed, cap);
+	load_folder(open_folder("/modules"), failed, cap);
 	for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
 		if (access(groups[i].folder, F_OK) == 0 && have_device(groups[i].id))
-			load_folder(groups[i].folder, failed, cap);
+			load_folder(open_folder(groups[i].folder), failed, cap);
 	}
+	/* the sessions' root will lie over it; loaded when the host says what the network is */
+	g->net_modules = open_folder("/modules/net");
+}
+
+void boot_load_net(struct guest *g, char *failed, size_t cap)
+{
+	load_folder(take_fd(&g->net_modules), failed, cap);
 }
 
 /* The device file of the control port; names are guesses until sysfs says so. */

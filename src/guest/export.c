@@ -210,6 +210,7 @@ int export_start(struct guest *g, const struct msg *m, struct err *err)
 		return err_code(err, r, "channel %u is in use", m->export.channel);
 	if (mux_send_eof(g->mux, m->export.channel, FRAME_ERR) < 0)
 		g->off = true;
+	connect_close_all(g); /* their servers end now */
 	*x = (struct export_run){
 		.channel = m->export.channel,
 		.seq = m->seq,

@@ -25,6 +25,7 @@ enum {
 	GUEST_QUIET_MS = 1000,     /* after a command's end, for those that hold its output */
 	GUEST_TAIL_MS = 2000,      /* ... and at most so long when they go on talking */
 	GUEST_KILL_MS = 10 * 1000, /* without a single one ending */
+	GUEST_CONNS_MAX = 64,      /* from the host to servers in the guest */
 };
 
 /* argv or env, gathered from MSG_ARGS; NULL-terminated once words_end() was called. */
@@ -34,6 +35,7 @@ struct words {
 };
 
 struct session;
+struct conn;
 
 /* A process of our own that answers a host message when it ends. */
 struct helper {
@@ -91,6 +93,15 @@ struct guest {
 	struct session *sessions[FRAME_CHANNELS_MAX];
 	unsigned session_count; /* since boot: names of their cgroups */
 	struct export_run ex;
+
+	int net_modules; /* folder of the card's driver, or -1 */
+	char card[16];   /* its name; empty: no network */
+	uint32_t address, gateway, dns;
+	int test; /* read end: what the self-test found */
+	uint32_t test_seq;
+	struct loop_fd test_src;
+	struct conn *conns[FRAME_CHANNELS_MAX];
+	unsigned n_conns;
 };
 
 /* ---- main.c ---- */
@@ -105,7 +116,8 @@ void guest_sleep_ms(unsigned ms);
 
 /* ---- boot.c ---- */
 int boot_mounts(struct guest *g);
-void boot_modules(char *failed, size_t cap); /* names of those that did not load */
+void boot_modules(struct guest *g, char *failed, size_t cap); /* names of those that did not load */
+void boot_load_net(struct guest *g, char *failed, size_t cap);
 int boot_port(struct guest *g);
 void boot_cgroup(struct guest *g);
 
@@ -138,6 +150,19 @@ int session_data(struct guest *g, uint16_t ch, struct span bytes);
 int session_eof(struct guest *g, uint16_t ch);
 int session_reset(struct guest *g, uint16_t ch, uint8_t stream);
 int session_writable(struct guest *g, uint16_t ch, uint8_t stream);
+
+/* ---- net.c, nettest.c ---- */
+void net_loopback_up(void);
+int net_setup(struct guest *g, const struct msg *m, struct err *err);
+int net_test(struct guest *g, const struct msg *m, struct err *err); /* 1: MSG_DONE follows */
+
+/* ---- connect.c; all but start and close_all: the channel is one of g->conns ---- */
+int connect_start(struct guest *g, const struct msg *m, struct err *err); /* as net_test() */
+int connect_data(struct guest *g, uint16_t ch, struct span bytes);
+int connect_eof(struct guest *g, uint16_t ch);
+int connect_reset(struct guest *g, uint16_t ch, uint8_t stream);
+int connect_writable(struct guest *g, uint16_t ch, uint8_t stream);
+void connect_close_all(struct guest *g);
 
 /* ---- launch.c: the child's side of a session ---- */
 struct launch {

@@ -242,6 +242,9 @@ static const struct {
 	{ MSG_THAW, do_thaw },
 	{ MSG_SYNC, do_sync },
 	{ MSG_POWEROFF, do_poweroff },
+	{ MSG_NET, net_setup },
+	{ MSG_NET_TEST, net_test },
+	{ MSG_CONNECT, connect_start },
 };
 
 static int on_control(void *arg, struct span bytes)
@@ -276,12 +279,16 @@ static int on_control(void *arg, struct span bytes)
 
 static int on_data(void *arg, uint16_t ch, uint8_t stream UNUSED, struct span bytes)
 {
-	return session_data(arg, ch, bytes);
+	struct guest *g = arg;
+
+	return g->conns[ch] ? connect_data(g, ch, bytes) : session_data(g, ch, bytes);
 }
 
 static int on_eof(void *arg, uint16_t ch, uint8_t stream UNUSED)
 {
-	return session_eof(arg, ch);
+	struct guest *g = arg;
+
+	return g->conns[ch] ? connect_eof(g, ch) : session_eof(g, ch);
 }
 
 static int on_reset(void *arg, uint16_t ch, uint8_t stream)
@@ -292,7 +299,7 @@ static int on_reset(void *arg, uint16_t ch, uint8_t stream)
 		export_reset(g);
 		return 0;
 	}
-	return session_reset(g, ch, stream);
+	return g->conns[ch] ? connect_reset(g, ch, stream) : session_reset(g, ch, stream);
 }
 
 static int on_writable(void *arg, uint16_t ch, uint8_t stream)
@@ -301,7 +308,7 @@ static int on_writable(void *arg, uint16_t ch, uint8_t stream)
 
 	if (g->ex.channel == ch)
 		return stream == FRAME_OUT ? export_writable(g) : 0;
-	return session_writable(g, ch, stream);
+	return g->conns[ch] ? connect_writable(g, ch, stream) : session_writable(g, ch, stream);
 }
 
 static const struct mux_ops ops = { on_control, on_data, on_eof, on_reset, on_writable };
@@ -486,6 +493,8 @@ int main(int argc, char **argv)
 		                  .cgroup = -1,
 		                  .kmsg = -1,
 		                  .file = -1,
+		                  .net_modules = -1,
+		                  .test = -1,
 		                  .ex = { .out = -1, .status = -1 } };
 	static const int signals[] = { SIGCHLD, -1 };
 	const struct rlimit files = { 64 * 1024, 512 * 1024 };
@@ -508,7 +517,7 @@ int main(int argc, char **argv)
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)setrlimit(RLIMIT_NOFILE, &files);
 	(void)file_put_text(AT_FDCWD, "/proc/self/oom_score_adj", "-1000");
-	boot_modules(failed, sizeof(failed));
+	boot_modules(&g, failed, sizeof(failed));
 	r = boot_port(&g);
 	if (r < 0)
 		give_up("no control port", r);

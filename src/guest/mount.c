@@ -12,12 +12,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -126,17 +124,6 @@ static void harden(void)
 
 	for (size_t i = 0; i < ARRAY_LEN(t); i++)
 		(void)file_put_text(AT_FDCWD, t[i].path, t[i].value); /* a kernel without it */
-}
-
-static void loopback_up(void)
-{
-	AUTO_CLOSE int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ifreq ifr = { .ifr_name = "lo" };
-
-	if (s >= 0 && ioctl(s, SIOCGIFFLAGS, &ifr) == 0) {
-		ifr.ifr_flags |= IFF_UP | IFF_RUNNING;
-		(void)ioctl(s, SIOCSIFFLAGS, &ifr); /* a kernel without it */
-	}
 }
 
 /*
@@ -260,7 +247,7 @@ int mount_root(struct guest *g, const struct msg *m, struct err *err)
 		return r;
 	}
 	harden();
-	loopback_up();
+	net_loopback_up();
 	return 0;
 }
 

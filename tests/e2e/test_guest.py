@@ -11,6 +11,7 @@ import os
 import stat
 import time
 
+import fakenet
 import guestvm
 import harness
 import wire
@@ -724,3 +725,233 @@ def test_lies_of_the_host_end_it(h):
         except wire.Closed:
             pass
         assert vm.wait_end(20) == 0
+
+
+# ---- the network ----
+
+ECHO = """
+import socket, sys, threading
+host, port = sys.argv[1], int(sys.argv[2])
+s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if ":" in host:
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+s.bind((host, port))
+s.listen(100)
+print("up", flush=True)
+def serve(c):
+    n = 0
+    while True:
+        b = c.recv(65536)
+        if not b:
+            break
+        n += len(b)
+        c.sendall(b)
+    c.sendall(b"end %d" % n)    # the half that is open still
+    c.close()
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+"""
+
+
+def serve(g, host, port, script=ECHO):
+    """A server in the guest, listening: its channel."""
+    ch, seq = g.start(["python3", "-c", script, host, str(port)])
+    assert g.wait(seq)[0] == 0
+    g.until(lambda: bytes(g.ch[ch].out[wire.OUT]).startswith(b"up") or g.ch[ch].exited, 60, "server")
+    assert not g.ch[ch].exited, bytes(g.ch[ch].out[wire.ERR])
+    return ch
+
+
+def net_vm(h, net, **k):
+    vm = boot(h, tree=tree(h, {"a.txt": b"hello\n"}), devices=net.devices, fds=net.fds, **k)
+    net.start()
+    vm.up()
+    return vm
+
+
+def test_net_offline(h):
+    """No card: no driver, no address, no test; and the loopback is up."""
+    with guest(h) as vm:
+        g = vm.host
+        out = g.run("sh", "-c", "ls /sys/class/net; cat /proc/modules; cat /etc/resolv.conf").out
+        assert out.startswith(b"lo\n") and b"virtio_net" not in out and b"nameserver" not in out
+        code, text = g.net_test()
+        assert code == -errno.ENODEV, (code, text)
+        try:
+            g.net(fakenet.GUEST, fakenet.GATEWAY, fakenet.GATEWAY)
+            raise AssertionError("a network without a card")
+        except AssertionError as e:
+            assert "no network card" in str(e), e
+
+
+def test_net_setup(h):
+    """Address, route, MTU, resolver, hosts; twice is once; another replaces."""
+    net = fakenet.FakeNet()
+    with net_vm(h, net) as vm:
+        g = vm.host
+        assert b"virtio_net" not in g.run("cat", "/proc/modules").out   # not before it is needed
+        look = ["sh", "-c", """
+            cat /sys/class/net/eth0/mtu; cat /proc/net/route; cat /proc/net/fib_trie
+            cat /etc/resolv.conf; cat /etc/hosts; stat -c '%a %u %F' /etc/resolv.conf /etc/hosts
+            cat /proc/net/if_inet6"""]
+        g.net(fakenet.GUEST, fakenet.GATEWAY, fakenet.GATEWAY, search=("corp.example", "lan"))
+        first = g.run(*look).out.decode()
+        print(first)
+        assert first.startswith("16000\n")
+        assert "eth0\t00000000\t0100570A\t0003" in first        # the default route
+        assert "eth0\t0000570A\t00000000\t0001" in first and "0000FFFF" in first
+        assert first.count("eth0\t") == 2
+        assert "nameserver 10.87.0.1\nsearch corp.example lan\n" in first
+        assert "127.0.0.1\tlocalhost" in first and "10.87.255.2\tdemo\t# cloche\n" in first
+        assert first.count("644 0 regular file") == 2
+        assert "eth0" not in first.split("regular file")[-1]    # no IPv6 on the card
+        serve(g, "0.0.0.0", 8080)
+        c = g.connect(8080)
+        g.net(fakenet.GUEST, fakenet.GATEWAY, fakenet.GATEWAY, search=("corp.example", "lan"))
+        assert g.run(*look).out.decode() == first
+        g.write(c, b"still there")
+        g.hang_up(c)
+        assert bytes(g.ch[c].out[wire.OUT]) == b"still thereend 11"
+        # whatever lies at the place of the file is replaced, not written through
+        g.run("sh", "-c", "rm /etc/resolv.conf; ln -s /work/demo/a.txt /etc/resolv.conf", root=True)
+        g.net("10.87.0.17", "10.87.0.3", "10.87.0.3")
+        out = g.run(*look).out.decode()
+        assert "nameserver 10.87.0.3\n" in out and "search" not in out
+        assert "0300570A" in out and "0100570A" not in out and out.count("eth0\t") == 2
+        assert "10.87.0.17\tdemo" in out and "10.87.255.2\t" not in out and "10.87.255.2\n" not in out
+        assert g.run("cat", "/work/demo/a.txt").out == b"hello\n"
+
+
+def test_net_selftest(h):
+    """Everything is sent and stopped: the test passes, with no wait in it."""
+    net = fakenet.FakeNet()
+    with net_vm(h, net) as vm:
+        g = vm.host
+        g.net(fakenet.GUEST, fakenet.GATEWAY, fakenet.GATEWAY)
+        t0 = time.monotonic()
+        code, text = g.net_test()
+        assert (code, text) == (0, ""), (code, text)
+        print(f"self-test {time.monotonic() - t0:.3f} s, seen {net.seen}, {net.questions} questions")
+        assert net.seen == fakenet.ALL and net.questions == 1
+        far = {d for _, _, d in net.frames}
+        assert far <= {"10.87.0.1", "198.51.100.1", "2001:db8::1"}, far
+        # each kind of leak is seen, and named; so is a network that merely stays silent
+        for want, k in [("198.51.100.1:443 was taken", {"leak": fakenet.TCP_TLS}),
+                        ("198.51.100.1:53 was taken", {"leak": fakenet.TCP_DNS}),
+                        ("answered by UDP", {"leak": fakenet.UDP_DNS}),
+                        ("answered an echo request", {"leak": fakenet.ICMP}),
+                        ("[2001:db8::1] answered", {"leak": fakenet.IPV6}),
+                        ("TCP to port 443 was sent, and nobody stopped", {"blind": fakenet.TCP_TLS}),
+                        ("TCP to port 53 was sent", {"blind": fakenet.TCP_DNS}),
+                        ("UDP to port 53 was sent", {"blind": fakenet.UDP_DNS}),
+                        ("echo request was sent", {"blind": fakenet.ICMP}),
+                        ("IPv6 was sent", {"blind": fakenet.IPV6}),
+                        ("not refused", {"mute": True}),
+                        ("resolver does not answer", {"deaf": True})]:
+            net.leak, net.blind = k.get("leak", 0), k.get("blind", 0)
+            net.mute, net.deaf, net.seen = k.get("mute", False), k.get("deaf", False), 0
+            code, text = g.net_test()
+            assert code < 0 and want in text, (k, code, text)
+        net.deaf, net.seen = False, 0
+        assert g.net_test()[0] == 0
+
+
+def test_connect(h):
+    """Servers on 127.0.0.1, 0.0.0.0, [::1] and the card's address; half-close both ways."""
+    net = fakenet.FakeNet()
+    with net_vm(h, net) as vm:
+        g = vm.host
+        g.net(fakenet.GUEST, fakenet.GATEWAY, fakenet.GATEWAY)
+        data = os.urandom(3 << 20)
+        for port, host in [(8001, "127.0.0.1"), (8002, "0.0.0.0"), (8003, "::1"),
+                           (8004, "::"), (8005, fakenet.GUEST)]:
+            serve(g, host, port)
+            c = g.connect(port)
+            part = data[:port * 10]
+            g.write(c, part)
+            g.hang_up(c)
+            assert bytes(g.ch[c].out[wire.OUT]) == part + b"end %d" % len(part), host
+            assert not g.ch[c].out[wire.ERR]
+        # more than all buffers, and a reader that grants nothing stops only its own stream
+        slow, quick = g.connect(8001), g.connect(8002)
+        g.ch[slow].hold = True
+        g.write(slow, data[:400000])
+        g.write(quick, data)
+        g.hang_up(quick)
+        assert bytes(g.ch[quick].out[wire.OUT]) == data + b"end %d" % len(data)
+        assert len(g.ch[slow].out[wire.OUT]) <= wire.CREDIT_MAX
+        g.ch[slow].hold = False
+        g.grant(slow, wire.OUT)
+        g.hang_up(slow)
+        assert bytes(g.ch[slow].out[wire.OUT]) == data[:400000] + b"end 400000"
+        # nobody there
+        for _ in range(3):
+            try:
+                g.connect(9)
+                raise AssertionError("a connection to nobody")
+            except ConnectionRefusedError as e:
+                assert "port 9" in str(e)
+        # a host that gives up is a client that died
+        c = g.connect(8001)
+        g.write(c, b"x")
+        g.send(wire.RESET, c, wire.OUT)
+        g.until(lambda: all(g.ch[c].ended[s] for s in (wire.OUT, wire.ERR)), 20, "reset")
+        g.ch[c].exited = True
+        # the cap, and no leak behind it: all places can be had again
+        for turn in range(3):
+            many = [g.connect(8002) for _ in range(64)]
+            try:
+                g.connect(8002)
+                raise AssertionError("65 connections")
+            except OSError as e:
+                assert e.errno == errno.EMFILE, e
+            for c in many:
+                g.write(c, b"%d" % c)
+            for c in many:
+                g.hang_up(c)
+                assert bytes(g.ch[c].out[wire.OUT]).startswith(b"%dend" % c)
+            n = int(g.run("sh", "-c", "ls /proc/1/fd | wc -l", root=True).out)
+            print(f"turn {turn}: PID 1 has {n} descriptors")
+            first = n if turn == 0 else first
+            assert n <= first + 1
+        # an export ends them, and the machine
+        c = g.connect(8002)
+        g.export()
+        assert g.ch[c].ended[wire.OUT] and g.ch[c].ended[wire.ERR]
+
+
+def test_connect_reset(h):
+    """A server that dies mid-way: the host hears of it, and a write has an end."""
+    script = """
+import socket, struct, sys
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((sys.argv[1], int(sys.argv[2]))); s.listen(9)
+print("up", flush=True)
+while True:
+    c = s.accept()[0]
+    how = c.recv(1)
+    if how == b"r":
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if how == b"h":
+        c.shutdown(socket.SHUT_WR)
+        c.recv(1)
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    c.close()
+"""
+    with guest(h) as vm:
+        g = vm.host
+        serve(g, "127.0.0.1", 8001, script)
+        for how in b"r", b"c", b"hx":
+            c = g.connect(8001)
+            ch = g.ch[c]
+            g.write(c, how)
+            if how == b"c":
+                g.until(lambda: ch.ended[wire.OUT], 20, "end")
+                for _ in range(20):     # into a closed socket, until it says so
+                    if not ch.ended[wire.IN]:
+                        g.write(c, b"y" * 1000)
+                    g.turn(0.1)
+            g.until(lambda: ch.ended[wire.OUT] and ch.ended[wire.ERR], 20, repr(how))
+            assert ch.in_reset, how
+            ch.exited = True
