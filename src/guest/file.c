@@ -79,6 +79,23 @@ static int make_dirs(int root, struct span path, uid_t uid, gid_t gid)
 	return take_fd(&at);
 }
 
+/* Add to the file @name that is there. -ENOENT when there is none. */
+static int extend(struct guest *g, int dir, const char *name, struct span bytes)
+{
+	struct stat st;
+	AUTO_CLOSE int fd =
+		openat(dir, name, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	int r = fd_write_all(fd, bytes.p, bytes.len);
+	if (r == 0)
+		g->file = take_fd(&fd);
+	return r;
+}
+
 int file_write(struct guest *g, const struct msg *m, struct err *err)
 {
 	struct span path = span_of(m->file.path.p + 1, m->file.path.len - 1);
@@ -108,6 +125,13 @@ int file_write(struct guest *g, const struct msg *m, struct err *err)
 		if (d < 0 || fchown(d, uid, gid) < 0 || fchmod(d, m->file.mode) < 0)
 			return err_code(err, d < 0 ? d : -errno, "cannot make '%s'", shown);
 		return 0;
+	}
+	if (m->file.flags & MSG_FILE_EXTEND) {
+		r = extend(g, dir, name, m->file.bytes);
+		if (r == 0)
+			g->file_path = take_ptr(&shown);
+		if (r != -ENOENT)
+			return r < 0 ? err_code(err, r, "cannot add to '%s'", shown) : 0;
 	}
 	if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
 		return err_errno(err, "cannot replace '%s'", shown);

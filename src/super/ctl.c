@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "wire/frame.h"
+#include "wire/msg.h"
 
 static bool channel_ok(uint64_t ch)
 {
@@ -55,6 +56,14 @@ int ctl_parse(struct ctl *out, struct span in)
 		out->finish.exit_status = (int32_t)rd_le(&r, 4);
 		ok = out->finish.exit_status >= -1 && out->finish.exit_status <= 255;
 		break;
+	case CTL_FILE:
+		out->file.path = rd_blob(&r, 4, CTL_STRING_MAX);
+		out->file.mode = (uint32_t)rd_le(&r, 4);
+		out->file.uid = (uint32_t)rd_le(&r, 4);
+		out->file.gid = (uint32_t)rd_le(&r, 4);
+		out->file.flags = (uint32_t)rd_le(&r, 4);
+		out->file.bytes = rd_blob(&r, 4, MSG_FILE_CHUNK_MAX);
+		break; /* the rest of its rules are msg_put()'s */
 	case CTL_PHASE:
 		out->phase.phase = (uint8_t)rd_le(&r, 1);
 		out->phase.at_ns = rd_le(&r, 8);
@@ -93,6 +102,11 @@ int ctl_parse(struct ctl *out, struct span in)
 		out->failed.text = rd_blob(&r, 4, CTL_TEXT_MAX);
 		out->failed.hint = rd_blob(&r, 4, CTL_TEXT_MAX);
 		ok = out->failed.code < 0;
+		break;
+	case CTL_FILED:
+		out->filed.code = (int32_t)rd_le(&r, 4);
+		out->filed.text = rd_blob(&r, 4, CTL_TEXT_MAX);
+		ok = out->filed.code <= 0;
 		break;
 	default:
 		ok = false;
@@ -133,6 +147,16 @@ size_t ctl_put(uint8_t *dst, size_t cap, const struct ctl *c)
 	case CTL_FINISH:
 		wr_le(&w, (uint32_t)c->finish.exit_status, 4);
 		break;
+	case CTL_FILE:
+		wr_blob(&w, c->file.path, 4);
+		wr_le(&w, c->file.mode, 4);
+		wr_le(&w, c->file.uid, 4);
+		wr_le(&w, c->file.gid, 4);
+		wr_le(&w, c->file.flags, 4);
+		if (c->file.bytes.len > MSG_FILE_CHUNK_MAX)
+			return 0;
+		wr_blob(&w, c->file.bytes, 4);
+		break;
 	case CTL_PHASE:
 		wr_le(&w, c->phase.phase, 1);
 		wr_le(&w, c->phase.at_ns, 8);
@@ -165,6 +189,10 @@ size_t ctl_put(uint8_t *dst, size_t cap, const struct ctl *c)
 		wr_le(&w, (uint32_t)c->failed.code, 4);
 		wr_blob(&w, c->failed.text, 4);
 		wr_blob(&w, c->failed.hint, 4);
+		break;
+	case CTL_FILED:
+		wr_le(&w, (uint32_t)c->filed.code, 4);
+		wr_blob(&w, c->filed.text, 4);
 		break;
 	default:
 		return 0;

@@ -22,6 +22,7 @@ enum {
 	CTL_WORDS_MAX = 4096, /* in one CTL_ARGS */
 	CTL_TEXT_MAX = 1024,
 	CTL_ID_MAX = 80,
+	CTL_FILES_MAX = 8, /* of CTL_FILE without an answer */
 };
 
 enum ctl_type {
@@ -31,6 +32,7 @@ enum ctl_type {
 	CTL_RESIZE,
 	CTL_SIGNAL,
 	CTL_FINISH, /* end what runs, take the changes out, stop the machine */
+	CTL_FILE,   /* put a file into the guest; answered by CTL_FILED, in order */
 	/* worker to client */
 	CTL_PHASE = 64, /* something was reached, for progress and --timings */
 	CTL_UP,         /* commands can be started */
@@ -39,6 +41,7 @@ enum ctl_type {
 	CTL_NOTE,   /* a line for the user */
 	CTL_STAGED, /* the change set is on disk, or there was no change */
 	CTL_FAILED, /* the sandbox is over; text and hint say why */
+	CTL_FILED,  /* the guest has the file, or says why not */
 };
 
 /* In the order of a run. Times are CLOCK_MONOTONIC of the host. */
@@ -81,6 +84,11 @@ struct ctl {
 		struct {
 			int32_t exit_status; /* of the command, for the change set; -1 unknown */
 		} finish;
+		struct { /* the fields of MSG_FILE (wire/msg.h) */
+			struct span path;
+			uint32_t mode, uid, gid, flags;
+			struct span bytes;
+		} file;
 		struct {
 			uint8_t phase;
 			uint64_t at_ns;
@@ -109,6 +117,10 @@ struct ctl {
 			int32_t code; /* -errno */
 			struct span text, hint;
 		} failed;
+		struct {
+			int32_t code; /* 0 or -errno */
+			struct span text;
+		} filed;
 	};
 };
 

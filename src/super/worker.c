@@ -68,6 +68,7 @@ enum call_kind {
 	CALL_EXEC,
 	CALL_EXPORT,
 	CALL_WANT,
+	CALL_FILE,
 	CALL_OTHER
 };
 
@@ -242,8 +243,7 @@ static int fail_now(const struct err *e)
 static int call(struct msg *m, enum call_kind kind, uint16_t channel)
 {
 	static uint8_t b[MSG_BYTES_MAX];
-	size_t n_calls =
-		kind == CALL_OTHER && w.stage == ST_UP ? CALLS_MAX - CALLS_KEPT : CALLS_MAX;
+	size_t n_calls = kind >= CALL_FILE && w.stage == ST_UP ? CALLS_MAX - CALLS_KEPT : CALLS_MAX;
 	struct call *c = NULL;
 
 	for (size_t i = 0; i < n_calls && !c; i++) {
@@ -718,6 +718,10 @@ static int on_done(const struct msg *m)
 				fail(&e);
 		}
 		return 0;
+	case CALL_FILE:
+		tell(&(struct ctl){ .type = CTL_FILED,
+		                    .filed = { .code = code, .text = m->done.text } });
+		return 0;
 	case CALL_NONE:
 	case CALL_OTHER:
 		if (code < 0 && may(&w.logs, "lines of the guest"))
@@ -917,6 +921,18 @@ static int c_control(void *arg UNUSED, struct span in)
 		m.args.n = c.args.n;
 		memcpy(m.args.words, c.args.words, c.args.n * sizeof(c.args.words[0]));
 		return call(&m, CALL_OTHER, 0);
+	case CTL_FILE:
+		if (w.stage != ST_UP)
+			return -EPROTO;
+		m = (struct msg){ .type = MSG_FILE,
+			          .file = { .path = c.file.path,
+			                    .mode = c.file.mode,
+			                    .uid = c.file.uid,
+			                    .gid = c.file.gid,
+			                    .flags = c.file.flags,
+			                    .bytes = c.file.bytes } };
+		r = call(&m, CALL_FILE, 0);
+		return r == -E2BIG ? -EPROTO : r; /* a path or flags that msg_put() refuses */
 	case CTL_EXEC:
 		return c_exec(&c);
 	case CTL_RESIZE:

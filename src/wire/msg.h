@@ -92,7 +92,11 @@ const struct msg_rule *msg_rule_find(unsigned type);
 
 enum { MSG_EXEC_PTY = 1, MSG_EXEC_ROOT = 2 /* root with all capabilities, no filter */ };
 enum { MSG_SETUP_SUDO = 1 /* the agent may become root: no no_new_privs */ };
-enum { MSG_FILE_APPEND = 1 /* another chunk of the file before */, MSG_FILE_DIR = 2 };
+enum {
+	MSG_FILE_APPEND = 1, /* another chunk of the file before */
+	MSG_FILE_DIR = 2,
+	MSG_FILE_EXTEND = 4, /* the first chunk goes behind what a file of that name holds */
+};
 enum { MSG_WANT_LAST = 1 /* no more WANT follows; send the blobs now */ };
 
 struct msg_range {

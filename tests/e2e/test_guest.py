@@ -473,6 +473,15 @@ def test_files(h):
         assert r.out.startswith(b"regular file\nregular file\n") and int(r.out.split()[-1]) > 50, r
         code, text = g.wait(g.post("FILE", wire.s16("/other"), bytes(12) + b"\1\0\0\0", wire.s16(b"x")))
         assert code == -errno.EINVAL, text
+        # behind what is there, over several chunks; owner and mode stay; a link is no file of that name
+        g.run("sh", "-c", "cd /home/agent; umask 077; echo first >list; ln -s list to")
+        g.file("/home/agent/list", b"x" * 40000 + b"\nlast\n", flags=wire.FILE_EXTEND)
+        r = g.run("sh", "-c", "cd /home/agent; stat -c '%a %u' list; head -n 1 list; tail -n 1 list; wc -c <list")
+        assert r.out.split() == [b"600", b"1000", b"first", b"last", b"40012"], r
+        g.file("/home/agent/made", b"new\n", flags=wire.FILE_EXTEND)
+        assert g.run("cat", "/home/agent/made").out == b"new\n"
+        code, text = g.wait(g.post("FILE", wire.s16("/home/agent/to"), bytes(12) + b"\4\0\0\0", wire.s16(b"x")))
+        assert code == -errno.ELOOP, text
 
 
 def test_out_of_memory(h):

@@ -26,6 +26,8 @@ static void test_round_trip(void **state UNUSED)
 		{ .type = CTL_NOTE, .note = { 1, { 0 } } },
 		{ .type = CTL_STAGED },
 		{ .type = CTL_FAILED, .failed = { -5, { 0 }, { 0 } } },
+		{ .type = CTL_FILE, .file = { { 0 }, 0644, 0, 0, 0, { 0 } } },
+		{ .type = CTL_FILED, .filed = { -5, { 0 } } },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
 		size_t n = ctl_put(b, sizeof(b), &all[i]);
@@ -69,6 +71,7 @@ static void test_limits(void **state UNUSED)
 		{ "ended by signal 128", { .type = CTL_EXITED, .exited = { 1, 1, 128, 0 } } },
 		{ "level 4", { .type = CTL_NOTE, .note = { 4, { 0 } } } },
 		{ "failed with 0", { .type = CTL_FAILED } },
+		{ "filed above 0", { .type = CTL_FILED, .filed = { 1, { 0 } } } },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
 		size_t n = ctl_put(b, sizeof(b), &t[i].c);

@@ -652,6 +652,12 @@ static void test_msg_lies(void **state UNUSED)
 	m.file.bytes.len = 0;
 	m.file.flags = MSG_FILE_DIR | MSG_FILE_APPEND;
 	round_trip("directory, appended", false);
+	m.file.flags = MSG_FILE_DIR | MSG_FILE_EXTEND;
+	round_trip("directory, extended", false);
+	m.file.flags = MSG_FILE_EXTEND;
+	round_trip("extended", true);
+	m.file.flags = MSG_FILE_APPEND | MSG_FILE_EXTEND;
+	round_trip("a further chunk, extended", false);
 	start(MSG_EXEC);
 	m.exec.channel = 1;
 	m.exec.cwd = span_str("tmp");
