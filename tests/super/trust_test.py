@@ -98,7 +98,8 @@ class World:
                      "forge": getattr(self, forge) if forge else self.victim,
                      "name": name,
                      "edit": os.path.join(self.project, "a.txt") if edit else None}
-        self.program("cloche-worker", f"#!{sys.executable}\nimport sys\nsys.dont_write_bytecode = True\nsys.path[:0] = [{HERE!r}]\n"
+        self.program("cloche-worker", f"#!{sys.executable}\nimport sys\n"
+                     f"sys.dont_write_bytecode = True\nsys.path[:0] = [{HERE!r}]\n"
                      f"import trust_test\ntrust_test.worker({self.conf!r})\n")
         self.env = dict(os.environ, HOME=self.top, XDG_STATE_HOME=self.top + "/state",
                         XDG_CACHE_HOME=self.top + "/cache", XDG_CONFIG_HOME=self.top + "/config",
