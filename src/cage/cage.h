@@ -5,8 +5,8 @@
  *
  * Layers, outermost first; each is tried for real and reported:
  *   limits     core dumps off, not dumpable (own programs), rlimits
- *   namespaces mount (an empty read-only root), net, ipc, uts: directly as
- *              root, in a user namespace of our own otherwise
+ *   namespaces mount (an empty read-only root), net (but CAGE_RELAY), ipc, uts:
+ *              directly as root, in a user namespace of our own otherwise
  *   ids        as root: the unprivileged uid that the caller chose; capabilities
  *              away, but what the role's table keeps
  *   landlock   every access to files denied but what opts.fs lists; TCP denied
@@ -50,6 +50,8 @@ enum cage_role {
 	CAGE_APPLY,  /* one thread; creates, renames, removes, chmods, chowns, xattrs below the
 	                workspace fd, copies, FICLONERANGE; as root it keeps what chown needs */
 	CAGE_REVIEW, /* one thread; opens read-only below the fs entries, writes to its fds */
+	CAGE_RELAY,  /* one thread; in the host's network: makes TCP and UDP sockets, connects,
+	                accepts on inherited ones; never binds; no open */
 	CAGE_QEMU,   /* execve, then a deny-list (EPERM): see cloche-cage */
 	CAGE_ROLES
 };

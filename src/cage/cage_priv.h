@@ -14,6 +14,7 @@ struct cage_role_info {
 	bool keeps_root;    /* started as root it stays root: opts.uid is not looked at */
 	bool real_ids;      /* no user namespace when landlock holds: it must see and set
 	                         the groups of its user, which a namespace cannot map */
+	bool host_net;      /* stays in the host's network namespace, and may connect by TCP */
 	uint64_t root_caps; /* capabilities it keeps when it was started as root */
 };
 

@@ -45,7 +45,8 @@ enum {
 
 	LL_ABI1 = (1 << 13) - 1,
 	LL_OF_FILES = LL_EXECUTE | LL_WRITE_FILE | LL_READ_FILE | LL_TRUNCATE | LL_IOCTL_DEV,
-	LL_NET_TCP = 3,  /* bind, connect: ABI 4 */
+	LL_NET_BIND = 1, /* TCP: ABI 4 */
+	LL_NET_CONNECT = 2,
 	LL_SCOPE_ALL = 3 /* abstract unix sockets, signals: ABI 6 */
 };
 
@@ -113,7 +114,7 @@ int cage_landlock_enter(const struct cage_opts *o, int abi, unsigned *layers, st
 	if (abi <= 0 || (o->skip_layers & CAGE_LANDLOCK))
 		return 0;
 	if (abi >= 4 && !(o->skip_layers & CAGE_LANDLOCK_NET)) {
-		rs.net = LL_NET_TCP;
+		rs.net = LL_NET_BIND | (cage_roles[o->role].host_net ? 0 : LL_NET_CONNECT);
 		size = offsetof(struct ll_ruleset, scoped);
 	}
 	if (abi >= 6 && !(o->skip_layers & CAGE_LANDLOCK_SCOPE)) {

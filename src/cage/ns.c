@@ -378,6 +378,8 @@ int cage_ns_enter(const struct cage_opts *o, bool user, unsigned *layers, struct
 	for (size_t i = 0; i < ARRAY_LEN(each); i++) {
 		if (each[i].layer && (skip & each[i].layer))
 			continue;
+		if (each[i].flag == CLONE_NEWNET && cage_roles[o->role].host_net)
+			continue;
 		if (unshare(each[i].flag) == 0)
 			*layers |= each[i].layer;
 	}

@@ -13,6 +13,8 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
@@ -64,6 +66,10 @@ const struct cage_role_info cage_roles[CAGE_ROLES] = {
 	                  .memory_max = 16 * GIB,
 	                  .nofile_max = 1024,
 	                  .root_caps = CAP(CAP_DAC_READ_SEARCH) },
+	[CAGE_RELAY] = { .name = "relay",
+	                 .memory_max = 2 * GIB,
+	                 .nofile_max = 4096,
+	                 .host_net = true },
 	/* the guest's memory and any number of mappings: bounded by the guest's size */
 	[CAGE_QEMU] = { .name = "qemu", .memory_max = 0, .nofile_max = 4096, .threads = true },
 };
@@ -194,6 +200,9 @@ static const int socket_calls[] = {
 	SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(accept4),  SCMP_SYS(accept),
 };
 
+/* What is more than talking: where to is not for a filter to see. */
+static const int dial_calls[] = { SCMP_SYS(connect) };
+
 /* What libraries try on their own, and go on without. */
 static const struct {
 	int call, error;
@@ -313,16 +322,18 @@ static size_t role_lists(enum cage_role role, struct calls out[LISTS_MAX])
 	size_t n = 0;
 
 	out[n++] = CALLS(base_calls);
-	if (role != CAGE_IMAGE)
-		out[n++] = CALLS(look_calls);
-	else
+	if (role == CAGE_IMAGE)
 		out[n++] = CALLS(image_calls);
+	else if (role != CAGE_RELAY)
+		out[n++] = CALLS(look_calls);
 	if (role == CAGE_WORKER || role == CAGE_APPLY)
 		out[n++] = CALLS(change_calls);
 	if (role == CAGE_APPLY)
 		out[n++] = CALLS(owner_calls);
-	if (role == CAGE_DISK || role == CAGE_WORKER)
+	if (role == CAGE_DISK || role == CAGE_WORKER || role == CAGE_RELAY)
 		out[n++] = CALLS(socket_calls);
+	if (role == CAGE_RELAY)
+		out[n++] = CALLS(dial_calls);
 	return n;
 }
 
@@ -342,6 +353,48 @@ static void rule(scmp_filter_ctx c, int *r, uint32_t action, int call, struct sc
 {
 	if (*r == 0)
 		*r = seccomp_rule_add_array(c, action, call, 1, &a);
+}
+
+/*
+ * TCP and UDP over IPv4, and IPv6 for name servers: no raw or packet socket, no
+ * ping, no unix socket, which could be connected to what listens on a path.
+ */
+static int allow_sockets(scmp_filter_ctx c)
+{
+	static const uint64_t families[] = { AF_INET, AF_INET6 };
+	static const struct {
+		uint32_t type, proto;
+	} kinds[] = {
+		{ SOCK_STREAM, 0 },
+		{ SOCK_STREAM, IPPROTO_TCP },
+		{ SOCK_DGRAM, 0 },
+		{ SOCK_DGRAM, IPPROTO_UDP },
+	};
+	static const struct {
+		uint32_t level, option, action;
+	} options[] = {
+		{ IPPROTO_TCP, TCP_NODELAY, SCMP_ACT_ALLOW },
+		{ SOL_SOCKET, SO_LINGER, SCMP_ACT_ALLOW },
+		{ SOL_SOCKET, SO_KEEPALIVE, SCMP_ACT_ALLOW },
+		/* newer c-ares, which goes on without */
+		{ IPPROTO_TCP, TCP_FASTOPEN_CONNECT, SCMP_ACT_ERRNO(EPERM) },
+	};
+	const uint64_t type_bits = 0xfffffffful & ~(uint64_t)(SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int r = 0;
+
+	for (size_t f = 0; f < ARRAY_LEN(families); f++) {
+		for (size_t k = 0; r == 0 && k < ARRAY_LEN(kinds); k++)
+			r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3,
+			                     SCMP_A0_32(SCMP_CMP_EQ, (uint32_t)families[f]),
+			                     SCMP_A1_32(SCMP_CMP_MASKED_EQ, (uint32_t)type_bits,
+			                                kinds[k].type),
+			                     SCMP_A2_32(SCMP_CMP_EQ, kinds[k].proto));
+	}
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(options); i++)
+		r = seccomp_rule_add(c, options[i].action, SCMP_SYS(setsockopt), 2,
+		                     SCMP_A1_32(SCMP_CMP_EQ, options[i].level),
+		                     SCMP_A2_32(SCMP_CMP_EQ, options[i].option));
+	return r;
 }
 
 /* Calls that do several things, by their arguments; what no row names is death. */
@@ -379,7 +432,9 @@ static int allow_checked(scmp_filter_ctx c, enum cage_role role)
 	if (r == 0)
 		r = seccomp_rule_add(c, ok, SCMP_SYS(prlimit64), 2, SCMP_A0(SCMP_CMP_EQ, 0),
 		                     SCMP_A2(SCMP_CMP_EQ, 0));
-	if (role == CAGE_IMAGE) {
+	if (role == CAGE_RELAY && r == 0)
+		r = allow_sockets(c);
+	if (role == CAGE_IMAGE || role == CAGE_RELAY) {
 		/* fstat() of some C libraries; by a path: no */
 		rule(c, &r, ok, SCMP_SYS(newfstatat),
 		     SCMP_A3_32(SCMP_CMP_MASKED_EQ, AT_EMPTY_PATH, AT_EMPTY_PATH));
@@ -409,6 +464,9 @@ static int fill_allowed(scmp_filter_ctx c, enum cage_role role)
 	if (r == 0)
 		r = allow_checked(c, role);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(refused_calls); i++) {
+		/* checked by its arguments above */
+		if (role == CAGE_RELAY && refused_calls[i].call == SCMP_SYS(setsockopt))
+			continue;
 		if (!listed(l, n, refused_calls[i].call))
 			r = seccomp_rule_add(c, SCMP_ACT_ERRNO((uint32_t)refused_calls[i].error),
 			                     refused_calls[i].call, 0);

@@ -9,6 +9,8 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -53,11 +55,12 @@ enum {
 };
 
 #define R(role) (1U << CAGE_##role)
-#define OURS (R(SCAN) | R(DISK) | R(WORKER) | R(IMAGE) | R(APPLY) | R(REVIEW))
-#define LOOKS (OURS & ~R(IMAGE))
+#define OURS (R(SCAN) | R(DISK) | R(WORKER) | R(IMAGE) | R(APPLY) | R(REVIEW) | R(RELAY))
+#define LOOKS (OURS & ~(R(IMAGE) | R(RELAY)))
+#define OFFLINE (OURS & ~R(RELAY))
 #define CHANGES (R(WORKER) | R(APPLY))
 #define THREADS (R(SCAN) | R(DISK))
-#define SOCKETS (R(DISK) | R(WORKER))
+#define SOCKETS (R(DISK) | R(WORKER) | R(RELAY))
 
 struct env {
 	char dir[64];  /* holds "secret" and the workspace "ws" */
@@ -65,6 +68,7 @@ struct env {
 	int out;       /* a file that is open for writing */
 	int sock[2];
 	pid_t sibling;
+	in_port_t tcp_port; /* of a listener on loopback; network order */
 };
 
 static struct env env;
@@ -138,6 +142,73 @@ static int do_connect(void)
 	struct sockaddr sa = { .sa_family = AF_UNSPEC };
 
 	return err_of(connect(env.sock[0], &sa, sizeof(sa)));
+}
+
+static int do_dial(void)
+{
+	static const int on = 1;
+	static const struct linger now = { .l_onoff = 1 };
+	struct sockaddr_in to = { .sin_family = AF_INET,
+		                  .sin_port = env.tcp_port,
+		                  .sin_addr = { .s_addr = htonl(INADDR_LOOPBACK) } };
+	socklen_t len = sizeof(to);
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int six = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_UDP);
+	int d = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (s < 0 || (six < 0 && errno != EAFNOSUPPORT) || d < 0)
+		return errno;
+	if (setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0 ||
+	    setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) < 0 ||
+	    setsockopt(s, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) < 0)
+		return errno;
+	if (setsockopt(s, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &on, sizeof(on)) == 0 ||
+	    errno != EPERM)
+		return 201;
+	if (connect(s, (struct sockaddr *)&to, sizeof(to)) < 0 && errno != EINPROGRESS)
+		return errno;
+	if (connect(d, (struct sockaddr *)&to, sizeof(to)) < 0 ||
+	    getsockname(d, (struct sockaddr *)&to, &len) < 0)
+		return errno;
+	return 0;
+}
+
+static int do_raw_socket(void)
+{
+	return err_of(socket(AF_INET, SOCK_RAW, IPPROTO_TCP));
+}
+
+static int do_ping_socket(void)
+{
+	return err_of(socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP));
+}
+
+static int do_packet_socket(void)
+{
+	return err_of(socket(AF_PACKET, SOCK_DGRAM, 0));
+}
+
+static int do_bind(void)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET };
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+
+	return err_of(bind(s, (struct sockaddr *)&any, sizeof(any)));
+}
+
+static int do_listen(void)
+{
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+
+	return err_of(listen(s, 1));
+}
+
+static int do_other_option(void)
+{
+	static const int on = 1;
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+
+	return err_of(setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
 }
 
 static int do_exec(void)
@@ -446,9 +517,16 @@ static const struct row {
 	{ "stat outside", OURS, do_stat_up, REFUSED, CAGE_MOUNTNS },
 	{ "create outside", OURS, do_create_up, REFUSED, 0 },
 	{ "a directory that is not listed", OURS, do_other_dir, REFUSED, 0 },
-	{ "inet socket", OURS, do_inet, KILLED, 0 },
+	{ "inet socket", OFFLINE, do_inet, KILLED, 0 },
 	{ "unix socket", OURS, do_unix, KILLED, 0 },
-	{ "connect", OURS, do_connect, KILLED, 0 },
+	{ "connect", OFFLINE, do_connect, KILLED, 0 },
+	{ "TCP and UDP to a listener", R(RELAY), do_dial, 0, 0 },
+	{ "raw socket", R(RELAY), do_raw_socket, KILLED, 0 },
+	{ "ping socket", R(RELAY), do_ping_socket, KILLED, 0 },
+	{ "packet socket", R(RELAY), do_packet_socket, KILLED, 0 },
+	{ "bind", R(RELAY), do_bind, KILLED, 0 },
+	{ "listen", R(RELAY), do_listen, KILLED, 0 },
+	{ "an option of a socket that is not listed", R(RELAY), do_other_option, KILLED, 0 },
 	{ "exec", OURS, do_exec, KILLED, 0 },
 	{ "ptrace of a sibling", OURS, do_ptrace, KILLED, 0 },
 	{ "memory of a sibling", OURS, do_vm_read, KILLED, 0 },
@@ -474,7 +552,7 @@ static const struct row {
 	{ "owners and xattrs", R(APPLY), do_owner, 0, 0 },
 	{ "owners and xattrs", R(WORKER), do_owner, KILLED, 0 },
 	{ "clone a range", R(DISK) | R(APPLY) | R(WORKER), do_clone_range, NOT_KILLED, 0 },
-	{ "clone a range", R(SCAN) | R(REVIEW) | R(IMAGE), do_clone_range, KILLED, 0 },
+	{ "clone a range", R(SCAN) | R(REVIEW) | R(IMAGE) | R(RELAY), do_clone_range, KILLED, 0 },
 	{ "sendmsg", SOCKETS, do_sendmsg, 0, 0 },
 	{ "sendmsg", OURS & ~SOCKETS, do_sendmsg, KILLED, 0 },
 	{ "thread", THREADS, do_thread, 0, 0 },
@@ -819,6 +897,14 @@ static int set_up(void **state UNUSED)
 	env.out = openat(env.ws, "out", O_CREAT | O_RDWR | O_CLOEXEC, 0666);
 	if (env.out < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, env.sock) < 0)
 		return -1;
+	struct sockaddr_in sin = { .sin_family = AF_INET,
+		                   .sin_addr = { .s_addr = htonl(INADDR_LOOPBACK) } };
+	socklen_t len = sizeof(sin);
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* until the end of the tests */
+	if (s < 0 || bind(s, (struct sockaddr *)&sin, sizeof(sin)) < 0 || listen(s, 64) < 0 ||
+	    getsockname(s, (struct sockaddr *)&sin, &len) < 0)
+		return -1;
+	env.tcp_port = sin.sin_port;
 	env.sibling = fork();
 	if (env.sibling == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
