@@ -20,6 +20,9 @@ void assert_failed(const char *what, const char *file, int line)
 	abort();
 }
 
+/* Of the last error that nobody wanted the text of: a hint or a context must not change it. */
+static _Thread_local int unseen = -EIO;
+
 static void set_text(struct err *err, int code, const char *fmt, va_list ap)
 {
 	ASSERT(code < 0);
@@ -43,7 +46,7 @@ int err_set(struct err *err, int code, const char *fmt, ...)
 	va_list ap;
 
 	if (!err)
-		return code;
+		return unseen = code;
 	va_start(ap, fmt);
 	set_text(err, code, fmt, ap);
 	va_end(ap);
@@ -56,7 +59,7 @@ int err_errno(struct err *err, const char *fmt, ...)
 	va_list ap;
 
 	if (!err)
-		return code;
+		return unseen = code;
 	va_start(ap, fmt);
 	set_text(err, code, fmt, ap);
 	va_end(ap);
@@ -69,7 +72,7 @@ int err_code(struct err *err, int code, const char *fmt, ...)
 	va_list ap;
 
 	if (!err)
-		return code;
+		return unseen = code;
 	va_start(ap, fmt);
 	set_text(err, code, fmt, ap);
 	va_end(ap);
@@ -83,7 +86,7 @@ int err_wrap(struct err *err, const char *fmt, ...)
 	va_list ap;
 
 	if (!err)
-		return -EIO;
+		return unseen;
 	memcpy(old, err->text, sizeof(old));
 	va_start(ap, fmt);
 	(void)vsnprintf(err->text, sizeof(err->text), fmt, ap);
@@ -98,7 +101,7 @@ int err_hint(struct err *err, const char *fmt, ...)
 	va_list ap;
 
 	if (!err)
-		return -EIO;
+		return unseen;
 	if (err->hint[0] == '\0') {
 		va_start(ap, fmt);
 		(void)vsnprintf(err->hint, sizeof(err->hint), fmt, ap);

@@ -5,7 +5,8 @@
  * Leaf functions return -errno and nothing else. Operations that a user could
  * name also fill a struct err on the caller's stack: no ownership, works
  * without memory. Callers add context outward with err_wrap(). Every function
- * accepts a NULL @err, and returns the code, so it can stand in a return.
+ * accepts a NULL @err, and returns the code, so it can stand in a return; err_wrap()
+ * and err_hint() then return the code of the last error that was set with NULL.
  */
 #ifndef CLOCHE_BASE_ERR_H
 #define CLOCHE_BASE_ERR_H

@@ -35,6 +35,11 @@ static void test_err(void **state UNUSED)
 	err_hint(&e, "second");
 	assert_string_equal(e.hint, "first");
 	assert_int_equal(err_set(NULL, -EPROTO, "x"), -EPROTO);
+	/* a hint or a context without a place for it keeps the code */
+	assert_int_equal(err_hint(NULL, "x"), -EPROTO);
+	errno = ENOSPC;
+	assert_int_equal(err_errno(NULL, "x"), -ENOSPC);
+	assert_int_equal(err_wrap(NULL, "x"), -ENOSPC);
 }
 
 static void test_cursor(void **state UNUSED)
@@ -226,6 +231,13 @@ static void test_hash(void **state UNUSED)
 	hash_hex(hex, &h);
 	assert_string_equal(hex,
 	                    "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+	struct hash back = { 0 };
+	assert_int_equal(hash_parse(&back, hex), 0);
+	assert_true(hash_eq(&h, &back));
+	hex[0] = 'B';
+	assert_int_equal(hash_parse(&back, hex), -EINVAL);
+	assert_int_equal(hash_parse(&back, hex + 1), -EINVAL);
+	assert_int_equal(hash_parse(&back, ""), -EINVAL);
 }
 
 int main(void)
