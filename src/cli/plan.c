@@ -298,30 +298,41 @@ static char *git_root_above(const char *path)
 	return NULL;
 }
 
-static int add_project(struct plan *p, const char *dir, struct err *err)
+int plan_open_dir(const char *dir, bool allow_home, char *out_path, struct err *err)
 {
-	char real[PATH_MAX], seen[256];
+	char seen[256];
 	struct stat st;
 
-	if (p->n_projects == PLAN_PROJECTS_MAX)
-		return err_set(err, -E2BIG, "more than %d projects", PLAN_PROJECTS_MAX);
 	(void)vis_str(seen, sizeof(seen), span_str(dir));
 	AUTO_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
 		int code = -errno;
-		if (code == -ENOENT || code == -ENOTDIR) {
-			err_set(err, code, "'%s' is not an existing directory", seen);
-			return err_hint(err, "put agent arguments after --");
-		}
+		if (code == -ENOENT || code == -ENOTDIR)
+			return err_set(err, code, "'%s' is not an existing directory", seen);
 		return err_code(err, code, "cannot open directory '%s'", seen);
 	}
-	if (!realpath(dir, real) || fstat(fd, &st) < 0)
+	if (!realpath(dir, out_path) || fstat(fd, &st) < 0)
 		return err_errno(err, "cannot open directory '%s'", seen);
-	if (!p->allow_home && (same_dir(&st, "/") || same_dir(&st, getenv("HOME")))) {
+	if (!allow_home && (same_dir(&st, "/") || same_dir(&st, getenv("HOME")))) {
 		err_set(err, -EPERM, "'%s' is %s, not a project", seen,
 		        same_dir(&st, "/") ? "the root of the file system" : "your home directory");
 		return err_hint(err, "cd into the project, or give --allow-home if you mean it");
 	}
+	return take_fd(&fd);
+}
+
+static int add_project(struct plan *p, const char *dir, struct err *err)
+{
+	char real[PATH_MAX], seen[256];
+
+	if (p->n_projects == PLAN_PROJECTS_MAX)
+		return err_set(err, -E2BIG, "more than %d projects", PLAN_PROJECTS_MAX);
+	(void)vis_str(seen, sizeof(seen), span_str(dir));
+	AUTO_CLOSE int fd = plan_open_dir(dir, p->allow_home, real, err);
+	if (fd == -ENOENT || fd == -ENOTDIR)
+		return err_hint(err, "put agent arguments after --");
+	if (fd < 0)
+		return fd;
 	const char *base = strrchr(real, '/') + 1;
 	if (base[0] == '\0')
 		base = "root";

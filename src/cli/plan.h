@@ -56,6 +56,14 @@ extern const size_t plan_n_opts;
 int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err *err) MUST_CHECK;
 void plan_fini(struct plan *p);
 
+/*
+ * plan_open_dir() - open @dir as a project.
+ * @out_path:	its absolute path without links, PATH_MAX bytes
+ * Return: an fd the caller closes, or -errno with @err: it must be there, and be neither the
+ * root nor the home directory unless @allow_home.
+ */
+int plan_open_dir(const char *dir, bool allow_home, char *out_path, struct err *err) MUST_CHECK;
+
 /* Probe the accelerator. Return: 0 or -errno with @err when no machine could run. */
 int plan_host(struct plan *p, struct err *err) MUST_CHECK;
 

@@ -18,7 +18,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/vis.h"
-#include "cli/cli.h"
+#include "cli/plan.h"
 #include "review/review.h"
 #include "term/prompt.h"
 #include "term/screen.h"
@@ -33,6 +33,8 @@ enum {
 	S_YES,
 	S_STAT,
 	S_NOCOLOUR,
+	S_TO,
+	S_HOME,
 };
 
 static const struct cli_opt changes_opts[] = {
@@ -48,12 +50,18 @@ static const struct cli_opt diff_opts[] = {
 };
 static const struct cli_opt review_opts[] = {
 	{ "change-set", 'c', CLI_VALUE, S_SET, "ID", "this change set" },
+	{ "to", 0, CLI_VALUE, S_TO, "[NAME=]DIR",
+	  "the project, when it was moved, restored or cloned anew" },
+	{ "allow-home", 0, CLI_FLAG, S_HOME, NULL, "allow / or your home directory there" },
 	{ "json", 0, CLI_FLAG, S_JSON, NULL, "machine-readable result" },
 };
 static const struct cli_opt apply_opts[] = {
 	{ "change-set", 'c', CLI_VALUE, S_SET, "ID", "this change set" },
 	{ "all", 0, CLI_FLAG, S_ALL, NULL, "also what was rejected or in conflict before" },
 	{ "ignored", 0, CLI_FLAG, S_IGNORED, NULL, "also what .gitignore set aside" },
+	{ "to", 0, CLI_VALUE, S_TO, "[NAME=]DIR",
+	  "the project, when it was moved, restored or cloned anew" },
+	{ "allow-home", 0, CLI_FLAG, S_HOME, NULL, "allow / or your home directory there" },
 	{ "json", 0, CLI_FLAG, S_JSON, NULL, "machine-readable result" },
 };
 static const struct cli_opt discard_opts[] = {
@@ -72,14 +80,16 @@ struct verb {
 	struct review_env env;
 	int out_fd; /* 1; 2 at the end of a run, whose stdout is the command's */
 	const char *set;
-	bool json, all, ignored, yes, stat, no_colour;
+	bool json, all, ignored, yes, stat, no_colour, allow_home;
+	char *to_words[PLAN_PROJECTS_MAX]; /* as given, cut at the '=' of NAME=DIR */
+	struct review_to to[PLAN_PROJECTS_MAX];
 	char **words;
 	size_t n_words;
 	char cwd[PATH_MAX];
 	char id[CHANGESET_ID_MAX + 1];
 };
 
-static int on_opt(void *arg, int id, const char *value, struct err *err UNUSED)
+static int on_opt(void *arg, int id, const char *value, struct err *err)
 {
 	struct verb *v = arg;
 
@@ -104,6 +114,14 @@ static int on_opt(void *arg, int id, const char *value, struct err *err UNUSED)
 		break;
 	case S_NOCOLOUR:
 		v->no_colour = true;
+		break;
+	case S_TO:
+		if (v->env.n_to == PLAN_PROJECTS_MAX)
+			return err_set(err, -E2BIG, "more than %d projects", PLAN_PROJECTS_MAX);
+		v->to_words[v->env.n_to++] = xstrdup(value);
+		break;
+	case S_HOME:
+		v->allow_home = true;
 		break;
 	default:
 		break;
@@ -131,8 +149,36 @@ static int open_env(struct verb *v, struct err *err)
 	return 0;
 }
 
+/* --to DIR, or NAME=DIR unless there is a directory of that whole name. */
+static int open_to(struct verb *v, struct err *err)
+{
+	v->env.to = v->to;
+	for (size_t i = 0; i < v->env.n_to; i++) {
+		struct review_to *to = &v->to[i];
+		char *word = v->to_words[i], *eq = strchr(word, '='), real[PATH_MAX];
+		struct stat st;
+
+		if (eq && stat(word, &st) < 0) {
+			*eq = '\0';
+			to->project = word;
+			word = eq + 1;
+		}
+		int fd = plan_open_dir(word, v->allow_home, real, err);
+		if (fd < 0)
+			return fd;
+		to->fd = fd;
+		to->path = xstrdup(real);
+	}
+	return 0;
+}
+
 static void close_verb(struct verb *v)
 {
+	for (size_t i = 0; i < v->env.n_to; i++) {
+		auto_close_(&v->to[i].fd);
+		free((void *)(uintptr_t)v->to[i].path);
+		free(v->to_words[i]);
+	}
 	auto_close_(&v->env.changes_fd);
 	auto_close_(&v->env.locks_fd);
 	state_dirs_fini(&v->dirs);
@@ -147,12 +193,14 @@ static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *op
 	int rest;
 
 	*v = (struct verb){ .env = { .changes_fd = -1, .locks_fd = -1 }, .out_fd = 1 };
+	for (size_t i = 0; i < ARRAY_LEN(v->to); i++)
+		v->to[i].fd = -1;
 	v->words = xcalloc((size_t)argc + 1, sizeof(*v->words));
 	if (cli_parse(argc, argv, opts, n, on_opt, v, v->words, &v->n_words, &rest, &e) < 0)
 		return cli_usage(&e);
 	for (int i = rest; i < argc; i++) /* behind "--": paths that begin with a dash */
 		v->words[v->n_words++] = argv[i];
-	if (open_env(v, &e) < 0)
+	if (open_env(v, &e) < 0 || open_to(v, &e) < 0)
 		return cli_fail(&e);
 	if (!find)
 		return -1;
@@ -195,7 +243,7 @@ static const char *cwd_rel(const struct verb *v, const struct review *r)
 	/* with several projects a path begins with the project's name */
 	if (m->n_projects != 1)
 		return "";
-	ssize_t n = review_project_in(&m->projects[0], v->cwd);
+	ssize_t n = review_project_in(review_place(r, 0), v->cwd);
 	return n < 0 || v->cwd[n] == '\0' ? "" : v->cwd + n + 1;
 }
 

@@ -270,7 +270,8 @@ static int verify_mode(struct apply_work *w)
 static int verify_parent_gone(struct apply_work *w, int r)
 {
 	if (r == -ESTALE)
-		return apply_say(w, APPLY_FAILED, -ENOENT, "the project's directory is not there");
+		return apply_say(w, APPLY_FAILED, -ENOENT,
+		                 "the project is not there, or another directory");
 	if (r == -ENOENT && w->ch.kind == COMPARE_DELETED)
 		return apply_say(w, APPLY_ALREADY, 0, "the host has it already");
 	if (r == -ENOENT && w->ch.kind == COMPARE_ADDED)

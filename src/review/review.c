@@ -410,7 +410,7 @@ static int receive_list(struct review *r, struct err *err)
 
 /* --- */
 
-/* Another directory under the same path is not the project. */
+/* Another directory under the same path is not the project. -ENOENT, -ESTALE for such a one. */
 static int open_project(const struct changeset_project *p, const char *cwd)
 {
 	struct stat st;
@@ -423,10 +423,10 @@ static int open_project(const struct changeset_project *p, const char *cwd)
 	bool gone = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
 	ssize_t n = gone ? review_project_in(p, cwd) : -1;
 	if (n < 0)
-		return -1;
+		return gone ? -ENOENT : -ESTALE;
 	AUTO_FREE char *moved = n ? xstrndup(cwd, (size_t)n) : xstrdup("/");
 	AUTO_CLOSE int at = open(moved, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return at >= 0 && fstat(at, &st) == 0 && same_dir(p, &st) ? take_fd(&at) : -1;
+	return at >= 0 && fstat(at, &st) == 0 && same_dir(p, &st) ? take_fd(&at) : -ENOENT;
 }
 
 /* By the rule that named them for the guest: "demo", "demo-2". */
@@ -448,14 +448,85 @@ static void name_projects(struct review *r)
 	}
 }
 
-static void open_projects(struct review *r)
+/* Which project @to stands for, or -EINVAL. */
+static int project_of(const struct review *r, const struct review_to *to, struct err *err)
 {
+	AUTO_BUF struct buf all = { 0 };
+	char shown[80];
+
+	if (!to->project && r->meta.n_projects == 1)
+		return 0;
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		if (to->project && strcmp(to->project, r->names[i]) == 0)
+			return (int)i;
+		if (buf_printf(&all, "%s%s", i ? ", " : "",
+		               vis_str(shown, sizeof(shown), span_str(r->names[i]))) < 0)
+			return err_set(err, -ENOMEM, "out of memory");
+	}
+	if (to->project)
+		(void)err_set(err, -EINVAL, "no project of the change set is named '%s'",
+		              vis_str(shown, sizeof(shown), span_str(to->project)));
+	else
+		(void)err_set(err, -EINVAL, "the change set is of %u projects", r->meta.n_projects);
+	return err_hint(err, "say which one: --to NAME=DIR; it has %.*s", (int)all.len,
+	                (const char *)all.p);
+}
+
+static int open_projects(struct review *r, struct err *err)
+{
+	struct stat st;
+
 	r->project_fds = xcalloc(r->meta.n_projects + 1, sizeof(int));
 	r->project_locks = xcalloc(r->meta.n_projects + 1, sizeof(int));
+	r->places = xcalloc(r->meta.n_projects + 1, sizeof(*r->places));
 	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
-		r->project_locks[i] = -1;
-		r->project_fds[i] = open_project(&r->meta.projects[i], r->env.cwd);
+		r->project_locks[i] = r->project_fds[i] = -1;
+		r->places[i] = r->meta.projects[i];
+		r->places[i].path = xstrdup(r->meta.projects[i].path);
 	}
+	for (size_t k = 0; k < r->env.n_to; k++) {
+		const struct review_to *to = &r->env.to[k];
+		int i = project_of(r, to, err);
+		if (i < 0)
+			return i;
+		if (r->project_fds[i] >= 0)
+			return err_set(err, -EINVAL, "project '%s' is given two directories",
+			               r->names[i]);
+		r->project_fds[i] = fcntl(to->fd, F_DUPFD_CLOEXEC, 3);
+		if (r->project_fds[i] < 0 || fstat(to->fd, &st) < 0)
+			return err_errno(err, "cannot look at the project");
+		free(r->places[i].path);
+		r->places[i] = (struct changeset_project){ .path = xstrdup(to->path),
+			                                   .dev = (uint64_t)st.st_dev,
+			                                   .ino = st.st_ino };
+	}
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		if (r->project_fds[i] < 0)
+			r->project_fds[i] = open_project(&r->meta.projects[i], r->env.cwd);
+	}
+	return 0;
+}
+
+/* With nothing to write to, say so once and not for each path. */
+static int some_project(const struct review *r, struct err *err)
+{
+	char shown[200];
+
+	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
+		if (r->project_fds[i] >= 0)
+			return 0;
+	}
+	if (r->meta.n_projects == 0)
+		return 0;
+	(void)vis_str(shown, sizeof(shown), span_str(r->meta.projects[0].path));
+	if (r->project_fds[0] == -ENOENT)
+		(void)err_set(err, -ESTALE, "project '%s' is not there any more", shown);
+	else
+		(void)err_set(err, -ESTALE, "'%s' is not the directory that the sandbox saw",
+		              shown);
+	return err_hint(err,
+	                "if it was moved, restored or cloned anew: --to DIR names it; what differs "
+	                "there from what the sandbox saw is a conflict");
 }
 
 /* What was applied from the other sets of the same sandbox is part of the baseline. */
@@ -506,8 +577,8 @@ static int open_set(struct review *r, const char *id, bool readonly, struct err 
 	if (e < 0)
 		return err_wrap(err, "change set '%s'", id);
 	name_projects(r);
-	open_projects(r);
-	return 0;
+	e = open_projects(r, err);
+	return e < 0 || readonly ? e : some_project(r, err);
 }
 
 static int review_open_any(struct review **out, const struct review_env *env, const char *id,
@@ -588,7 +659,10 @@ void review_close(struct review *r)
 	for (uint32_t i = 0; r->names && i < r->meta.n_projects; i++)
 		free(r->names[i]);
 	free(r->names);
-	close_all(r->project_fds, r->meta.n_projects);
+	for (uint32_t i = 0; r->places && i < r->meta.n_projects; i++)
+		free(r->places[i].path);
+	free(r->places);
+	close_all(r->project_fds, r->project_fds ? r->meta.n_projects : 0);
 	close_all(r->project_locks, r->project_locks ? r->meta.n_projects : 0);
 	close_all(r->applied_fds, r->n_applied);
 	if (r->dir_fd >= 0)
@@ -604,6 +678,12 @@ void review_close(struct review *r)
 const struct changeset_meta *review_meta(const struct review *r)
 {
 	return &r->meta;
+}
+
+const struct changeset_project *review_place(const struct review *r, uint32_t i)
+{
+	ASSERT(i < r->meta.n_projects);
+	return &r->places[i];
 }
 
 uint32_t review_count(const struct review *r)
@@ -791,8 +871,7 @@ static bool join(const struct review *r, struct buf *out, const char *cwd_rel, c
 	if (arg[0] != '/')
 		return clean_join(out, cwd_rel, arg);
 	for (uint32_t i = 0; i < r->meta.n_projects; i++) {
-		const char *path = r->meta.projects[i].path;
-		ssize_t n = around(path, arg);
+		ssize_t n = around(r->places[i].path, arg);
 		if (n < 0)
 			continue;
 		const char *name = r->meta.n_projects > 1 ? r->names[i] : "";

@@ -22,12 +22,21 @@
 
 struct err;
 
+/* A directory that the user names in the place of a project that is not where it was. */
+struct review_to {
+	const char *project; /* its name in the guest; NULL: the only one */
+	const char *path;    /* absolute */
+	int fd;
+};
+
 struct review_env {
 	int changes_fd; /* `changes/`; borrowed */
 	int locks_fd;   /* folder for the project locks; borrowed */
 	bool no_cage;   /* tests only: workers stay uncaged */
 	/* where the user stands, absolute or NULL: a project that was moved is found above it */
 	const char *cwd;
+	const struct review_to *to; /* borrowed while opening */
+	size_t n_to;
 };
 
 /* Exit codes of review and apply. */
@@ -67,7 +76,10 @@ struct review_item {
 	struct buf raw;        /* those bytes, for matching PATH arguments */
 };
 
-/* Open set @id, work out its list, check it against the host. The set stays locked until closed. */
+/*
+ * Open set @id, work out its list, check it against the host. The set stays locked until closed.
+ * -ESTALE with a remedy when no project is there, or only other directories under their paths.
+ */
 int review_open(struct review **out, const struct review_env *env, const char *id,
                 struct err *err) MUST_CHECK;
 /* As review_open(), without the lock: only for looking. */
@@ -76,6 +88,8 @@ int review_open_readonly(struct review **out, const struct review_env *env, cons
 void review_close(struct review *r);
 
 const struct changeset_meta *review_meta(const struct review *r);
+/* Project @i where it is now, by review_env.to too; its path may be the recorded one otherwise. */
+const struct changeset_project *review_place(const struct review *r, uint32_t i);
 uint32_t review_count(const struct review *r);
 /* Valid until eight others have been asked for: a set may be large, copy what is to stay. */
 const struct review_item *review_item(const struct review *r, uint32_t i);

@@ -27,8 +27,9 @@ enum {
 struct review {
 	struct review_env env;
 	struct changeset_meta meta;
-	char **names;                   /* of the projects, as in the guest: each another one */
-	int dir_fd, lock_fd, status_fd; /* lock and status -1: only looking */
+	struct changeset_project *places; /* where the projects are now */
+	char **names;                     /* of the projects, as in the guest: each another one */
+	int dir_fd, lock_fd, status_fd;   /* lock and status -1: only looking */
 	int *project_fds;
 	int *project_locks;
 	int *applied_fds; /* tables of the other sets of the sandbox, oldest first */

@@ -12,6 +12,8 @@
 enum {
 	EXPORT_ASKED_MAX = 64, /* questions to cloche-disk on their way */
 	EXPORT_FACT_BYTES = 8 + HASH_BYTES,
+	/* of another size it differs anyhow: its hash is for a project that is restored later */
+	EXPORT_BASE_MAX = 16 * 1024 * 1024,
 };
 
 struct asked {
@@ -174,10 +176,12 @@ static int take_file(struct export *x, uint32_t ordinal, const struct change_rec
 
 	if (e < 0)
 		return e;
-	if (i != MANIFEST_NONE && r->size > 0) {
+	if (i != MANIFEST_NONE) {
 		struct manifest_entry me;
 		manifest_get(x->m, i, &me);
-		if (me.kind == MANIFEST_FILE && me.size == r->size) {
+		if (me.kind == MANIFEST_FILE &&
+		    (me.size == r->size || me.size <= EXPORT_BASE_MAX) &&
+		    (me.size > 0 || r->size > 0)) {
 			e = x->ops.ask_hash(x->ops.arg, i);
 			if (e == 0) {
 				size_t at = (x->asked_head + x->asked_n++) % EXPORT_ASKED_MAX;

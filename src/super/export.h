@@ -4,9 +4,10 @@
  * stages it as a change set.
  *
  * Fed with the bytes of the export channel. Every record is parsed, checked
- * against the walk and the limits, re-encoded and stored. A file whose
- * baseline has the same size may be an unchanged copy: cloche-disk is asked for
- * the baseline's hash, and only what differs is fetched. Memory does not grow
+ * against the walk and the limits, re-encoded and stored. cloche-disk is asked for
+ * the hash of a changed file's baseline: one that is equal is an unchanged copy and
+ * is not fetched, another is noted in the set, so that a file that is restored from
+ * a backup is known again. Memory does not grow
  * with the change: what must be remembered a record (hash, size) goes to an
  * unlinked file.
  */

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -353,6 +354,35 @@ def test_recover_of_a_moved_project(h):
     assert r.rc in (0, 3), r
     assert pending(h) == [sid], r
     assert "+kept" in h.run("diff", "-c", sid, cwd=p + "2").text
+    h.wait_clean()
+
+
+def test_apply_to_a_project_cloned_anew(h):
+    """Another directory under the path takes nothing by itself, and what it has of the start
+    when it is named; an edit of meanwhile is a conflict."""
+    p = h.project("demo", {"a.txt": "one\n", "b.txt": "one\n", "d/c.txt": "one\n"})
+    r = h.run_shell(p, "sh", "-c", "for f in a.txt b.txt d/c.txt; do echo longer >>$f; done; echo n >n")
+    assert r.rc == 0, r
+    os.rename(p, p + ".old")
+    shutil.copytree(p + ".old", p)
+    with open(os.path.join(p, "b.txt"), "a") as f:
+        f.write("mine\n")
+    r = h.run("apply", cwd=p)
+    assert r.rc == 125 and "not the directory that the sandbox saw" in r.errtext and \
+        "--to DIR" in r.errtext, r
+    r = h.run("review", cwd=p)
+    assert r.rc == 125, r
+    for home in ("/", os.path.join(p, "a.txt"), os.path.join(p, "none")):
+        r = h.run("apply", "--to", home, cwd=p)
+        assert r.rc == 125 and "longer" not in h.read(p, "a.txt").decode(), r
+    r = h.run("apply", "--to", ".", "c.txt", cwd=os.path.join(p, "d"))
+    assert r.rc != 0 and "not an existing" not in r.errtext, r   # DIR is d, and has no d/c.txt
+    r = h.run("apply", "--to", "..", "c.txt", cwd=os.path.join(p, "d"))
+    assert r.rc == 3 and h.read(p, "d/c.txt") == b"one\nlonger\n", r
+    r = h.run("apply", "--to", ".", cwd=p)
+    assert r.rc == 3 and "b.txt" in r.text, r
+    assert h.read(p, "a.txt") == b"one\nlonger\n" and h.read(p, "n") == b"n\n"
+    assert h.read(p, "b.txt") == b"one\nmine\n"
     h.wait_clean()
 
 

@@ -277,6 +277,7 @@ static int mk(int changes, const char *id, const char *sandbox, int64_t created)
 /* --- the rest --- */
 
 static struct review_env env;
+static struct review_to to; /* $TO */
 
 static struct review *open_review(const char *id)
 {
@@ -490,6 +491,13 @@ int main(int argc, char **argv)
 	env.changes_fd = open_dir(argv[2]);
 	env.locks_fd = open_dir(argv[3]);
 	env.no_cage = getenv("NO_CAGE") != NULL;
+	if (getenv("TO")) {
+		to = (struct review_to){ .project = getenv("TO_NAME"),
+			                 .path = getenv("TO"),
+			                 .fd = open_dir(getenv("TO")) };
+		env.to = &to;
+		env.n_to = 1;
+	}
 	if (strcmp(verb, "mk") == 0)
 		return mk(env.changes_fd, id, argv[5], argc > 6 ? atoll(argv[6]) : 1000);
 	if (strcmp(verb, "apply") == 0)

@@ -850,8 +850,45 @@ def test_project_replaced():
         os.rename(x.project, x.project + ".old")
         os.mkdir(x.project)
         x.write("a", b"1")
-        assert set(results(x.apply("--auto", want=3)).values()) == {"failed"}
+        r = x.tool("apply", "set-aaaaaa", "--auto")
+        assert r.returncode == 125 and b"not the directory that the sandbox saw" in r.stderr and \
+            b"--to DIR" in r.stderr, r
+        r = x.tool("lines", "set-aaaaaa")
+        assert r.returncode == 125 and b"--to DIR" in r.stderr, r
         assert os.listdir(x.project) == ["a"]
+        assert {c["host"] for c in x.list()["changes"]} == {"failed"}
+        shutil.rmtree(x.project)
+        r = x.tool("apply", "set-aaaaaa", "--auto")
+        assert r.returncode == 125 and b"is not there any more" in r.stderr, r
+
+
+def test_project_restored():
+    """A directory that is named takes the changes; what differs from the baseline is a conflict."""
+    for name, rc in ((None, 3), ("demo", 3), ("other", 125)):
+        with Box() as x:
+            for n in "abcd":
+                x.write(n, b"1")
+            x.make(Guest().file("a", b"22", base=True).file("b", b"22", base=True).file("c", b"22")
+                   .file("n", b"n").delete("d"))
+            os.rename(x.project, x.project + ".old")
+            new = x.project + "-new"
+            shutil.copytree(x.project + ".old", new)
+            with open(os.path.join(new, "b"), "wb") as f:
+                f.write(b"edited")
+            env = {"TO": new}
+            if name:
+                env["TO_NAME"] = name
+            r = x.tool("apply", "set-aaaaaa", "--auto", env=env)
+            assert r.returncode == rc, r
+            if rc == 125:
+                assert b"no project of the change set is named 'other'" in r.stderr, r
+                continue
+            # c: nobody knows the content that it had; d: nothing tells that it was only copied
+            assert results(json.loads(r.stdout)) == {
+                "a": "applied", "b": "conflict", "c": "conflict", "d": "conflict", "n": "applied"}, r
+            got = {n: open(os.path.join(new, n), "rb").read() for n in sorted(os.listdir(new))}
+            assert got == {"a": b"22", "b": b"edited", "c": b"1", "d": b"1", "n": b"n"}, got
+            assert sorted(os.listdir(x.project + ".old")) == ["a", "b", "c", "d"]
 
 
 def test_damaged_content_is_refused():
