@@ -30,6 +30,7 @@ enum link_type {
 	LINK_BROKEN,    /* text, hint: a process ended that must not */
 	LINK_DISK_GONE, /* cloche-disk ended: project files that were not read yet are lost */
 	LINK_END,       /* end the session now, keep its changes (SIGTERM) */
+	LINK_NOTE,      /* text: for the user; code: enum log_level */
 };
 
 struct link_msg {

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/ip.h"
 #include "policy/egress.h"
 
 struct err;
@@ -23,6 +24,11 @@ enum net_mode {
 /* "offline", "isolated", "shared". Return: 0 or -EINVAL. */
 int net_mode_parse(const char *s, enum net_mode *out) MUST_CHECK;
 const char *net_mode_name(enum net_mode m);
+
+/* docs/network.md */
+#define NET_GATEWAY IP4(10, 87, 0, 1)
+#define NET_GUEST IP4(10, 87, 255, 2) /* of an isolated one */
+enum { NET_PREFIX = 16, NET_MTU = 16000 };
 
 enum { NET_PORTS_MAX = 32, NET_PORT_FDS_MAX = 4, NET_SEARCH_MAX = 6 };
 

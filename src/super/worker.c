@@ -4,8 +4,9 @@
  *
  * Trusts: its monitor. Believes nothing of the guest, QEMU, cloche-disk or the
  * client beyond what the codecs checked. Touches: the descriptors it was
- * started with (guest channel, QMP, client socket, sockets to cloche-disk and
- * the monitor) and the staging folder of this sandbox. A compromise of it
+ * started with (guest channel, QMP, client socket, sockets to cloche-disk,
+ * cloche-relay and the monitor), the connections that the relay hands over, and
+ * the staging folder of this sandbox. A compromise of it
  * yields a corrupt change set and what QEMU's cage can reach: no project file,
  * no network, no process.
  *
@@ -28,13 +29,16 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/ip.h"
 #include "base/log.h"
 #include "base/vis.h"
 #include "cage/cage.h"
 #include "disk/disk.h"
 #include "super/ctl.h"
 #include "super/export.h"
+#include "super/forward.h"
 #include "super/link.h"
+#include "super/net.h"
 #include "super/port.h"
 #include "vmm/qmp.h"
 #include "wire/msg.h"
@@ -68,7 +72,9 @@ enum call_kind {
 	CALL_EXEC,
 	CALL_EXPORT,
 	CALL_WANT,
-	CALL_FILE,
+	CALL_NET_TEST,
+	CALL_FILE, /* from here on: who asks from outside, and may be many */
+	CALL_CONNECT,
 	CALL_OTHER
 };
 
@@ -103,6 +109,7 @@ struct worker {
 	struct loop_timer timer, off_timer;
 	enum stage stage;
 	bool booted, scanned, work_sent, ran, output_seen, finishing, failed, no_space;
+	bool mounted, net_proven;
 	bool guest_lied; /* after its change set was complete: it is not listened to any more */
 	struct budget logs, notes;
 	uint64_t leave_by_ns;
@@ -111,6 +118,7 @@ struct worker {
 	uint32_t seq;
 	struct call calls[CALLS_MAX];
 	struct chan chans[FRAME_CHANNELS_MAX];
+	struct forward *fwd;
 	struct export *ex;
 	struct manifest manifest;
 	void *map;
@@ -125,6 +133,10 @@ struct worker {
 	uint64_t tmp_bytes, scratch_bytes, records_max;
 	uint32_t ready_ms, silence_ms;
 	bool recover, sudo;
+	uint32_t net_address; /* 0: offline */
+	const char *search[NET_SEARCH_MAX];
+	uint32_t n_search;
+	bool net_test; /* the network must prove itself before the first command */
 };
 
 static struct worker w = {
@@ -509,6 +521,7 @@ static void start_export(void)
 	struct err e = { 0 };
 
 	w.stage = ST_EXPORT;
+	forward_close(w.fwd); /* their servers end now */
 	int r = export_new(&w.ex, &o, &ops, &e);
 	if (r < 0) {
 		fail(&e);
@@ -556,6 +569,28 @@ static int finish_run(int exit_status)
 
 /* ---- setup -------------------------------------------------------------- */
 
+/* The guest takes them in their order: the root is mounted before it. */
+static void setup_net(void)
+{
+	static struct msg m;
+
+	if (!w.net_address)
+		return;
+	m = (struct msg){ .type = MSG_NET };
+	m.net.address = w.net_address;
+	m.net.gateway = m.net.dns = NET_GATEWAY;
+	m.net.prefix = NET_PREFIX;
+	m.net.mtu = NET_MTU;
+	m.net.n_search = w.n_search;
+	for (uint32_t i = 0; i < w.n_search; i++)
+		m.net.search[i] = span_str(w.search[i]);
+	must_call(&m, CALL_SETUP);
+	if (!w.net_test)
+		return;
+	m = (struct msg){ .type = MSG_NET_TEST };
+	must_call(&m, CALL_NET_TEST);
+}
+
 static void setup_guest(void)
 {
 	static uint8_t seed[MSG_ENTROPY_MAX];
@@ -583,6 +618,7 @@ static void setup_guest(void)
 		m.mount_root.layers[i] = span_str(w.layers[i]);
 	m.mount_root.scratch = span_str("scratch");
 	must_call(&m, CALL_SETUP);
+	setup_net();
 }
 
 static void on_mon_scanned(void);
@@ -602,17 +638,43 @@ static void maybe_mount_work(void)
 	must_call(&m, CALL_LAST_SETUP);
 }
 
-static void on_mounted(void)
+/* Nothing of the agent runs in a network that was not seen to hold. */
+static void maybe_up(void)
 {
+	if (!w.mounted || w.stage != ST_SETUP || w.failed ||
+	    (w.net_address && w.net_test && !w.net_proven))
+		return;
 	w.stage = ST_UP;
 	loop_timer_del(w.l, &w.timer); /* the ready deadline was met */
-	tell_phase(CTL_PHASE_MOUNTED, 0, 0);
 	if (w.recover || w.finishing) {
 		w.finishing = false;
 		(void)finish_run(-1);
 		return;
 	}
 	tell(&(struct ctl){ .type = CTL_UP });
+}
+
+static void on_mounted(void)
+{
+	w.mounted = true;
+	tell_phase(CTL_PHASE_MOUNTED, 0, 0);
+	maybe_up();
+}
+
+static void on_net_tested(int code, const char *text)
+{
+	struct err e = { 0 };
+
+	if (code < 0) {
+		err_set(&e, code, "the sandbox's network does not hold, so nothing was run: %s",
+		        text);
+		err_hint(&e, "--network offline runs without one");
+		fail(&e);
+		return;
+	}
+	w.net_proven = true;
+	log_info("the network's self-test passed");
+	maybe_up();
 }
 
 static void on_ready_deadline(void *arg UNUSED)
@@ -722,6 +784,11 @@ static int on_done(const struct msg *m)
 		tell(&(struct ctl){ .type = CTL_FILED,
 		                    .filed = { .code = code, .text = m->done.text } });
 		return 0;
+	case CALL_NET_TEST:
+		on_net_tested(code, text);
+		return 0;
+	case CALL_CONNECT:
+		return forward_answered(w.fwd, was.channel, code);
 	case CALL_NONE:
 	case CALL_OTHER:
 		if (code < 0 && may(&w.logs, "lines of the guest"))
@@ -804,6 +871,8 @@ static int g_data(void *arg UNUSED, uint16_t ch, uint8_t stream, struct span byt
 {
 	if (w.failed || w.guest_lied)
 		return 0;
+	if (forward_has(ch))
+		return w.fwd ? forward_data(w.fwd, ch, stream, bytes) : -EPROTO;
 	if (ch != EXPORT_CHANNEL)
 		return take_data(ch, stream, bytes);
 	struct err e = { 0 };
@@ -824,6 +893,8 @@ static int g_eof(void *arg UNUSED, uint16_t ch, uint8_t stream)
 
 	if (w.failed || w.guest_lied)
 		return 0;
+	if (forward_has(ch))
+		return w.fwd ? forward_end(w.fwd, ch, stream, false) : -EPROTO;
 	if (ch != EXPORT_CHANNEL)
 		return take_eof(ch, stream);
 	if (stream == FRAME_OUT && w.stage == ST_EXPORT) {
@@ -837,6 +908,8 @@ static int g_reset(void *arg UNUSED, uint16_t ch, uint8_t stream)
 {
 	if (w.failed || w.guest_lied)
 		return 0;
+	if (forward_has(ch))
+		return w.fwd ? forward_end(w.fwd, ch, stream, true) : -EPROTO;
 	if (ch != EXPORT_CHANNEL)
 		return take_reset(&w.guest, ch, stream);
 	/* streams of this channel that nobody uses end at once; its data must not be cut */
@@ -845,6 +918,8 @@ static int g_reset(void *arg UNUSED, uint16_t ch, uint8_t stream)
 
 static int any_writable(void *arg UNUSED, uint16_t ch, uint8_t stream)
 {
+	if (forward_has(ch))
+		return w.fwd ? forward_writable(w.fwd, ch) : 0;
 	return ch == EXPORT_CHANNEL ? 0 : pump(ch, stream);
 }
 
@@ -878,8 +953,8 @@ static int c_exec(const struct ctl *c)
 	struct link_msg lm = { .type = LINK_RUNNING };
 	struct msg m = { .type = MSG_EXEC };
 
-	if (w.stage != ST_UP || w.finishing || ch == EXPORT_CHANNEL || w.chans[ch].open)
-		return -EPROTO;
+	if (w.stage != ST_UP || w.finishing || ch >= FORWARD_FIRST || w.chans[ch].open)
+		return -EPROTO; /* FORWARD_FIRST and above are ours */
 	if (!w.ran) {
 		/* written down before the first command can change anything */
 		(void)link_send(w.mon_fd, &lm);
@@ -936,7 +1011,7 @@ static int c_control(void *arg UNUSED, struct span in)
 	case CTL_EXEC:
 		return c_exec(&c);
 	case CTL_RESIZE:
-		if (c.resize.channel == EXPORT_CHANNEL || !w.chans[c.resize.channel].open)
+		if (c.resize.channel >= FORWARD_FIRST || !w.chans[c.resize.channel].open)
 			return 0; /* it ended meanwhile */
 		m = (struct msg){ .type = MSG_RESIZE };
 		m.resize.channel = c.resize.channel;
@@ -945,7 +1020,7 @@ static int c_control(void *arg UNUSED, struct span in)
 		(void)!call(&m, CALL_OTHER, 0); /* busy: the next one will do */
 		return 0;
 	case CTL_SIGNAL:
-		if (c.signal.channel == EXPORT_CHANNEL || !w.chans[c.signal.channel].open)
+		if (c.signal.channel >= FORWARD_FIRST || !w.chans[c.signal.channel].open)
 			return 0;
 		m = (struct msg){ .type = MSG_SIGNAL };
 		m.signal.channel = c.signal.channel;
@@ -990,6 +1065,26 @@ static void c_over(void *arg UNUSED, int code)
 	if (w.failed || w.stage == ST_OFF)
 		return;
 	(void)finish_run(-1);
+}
+
+/* ---- connections from the host ------------------------------------------ */
+
+static bool fwd_ready(void *arg UNUSED)
+{
+	return w.stage == ST_UP && !w.finishing && !w.failed;
+}
+
+static int fwd_connect(void *arg UNUSED, uint16_t channel, uint16_t port)
+{
+	struct msg m = { .type = MSG_CONNECT, .connect = { .channel = channel, .port = port } };
+
+	return call(&m, CALL_CONNECT, channel);
+}
+
+static void fwd_flush(void *arg UNUSED)
+{
+	if (w.guest.fd >= 0)
+		port_flush(&w.guest);
 }
 
 /* ---- from cloche-disk, the monitor, QEMU -------------------------------- */
@@ -1152,6 +1247,9 @@ static void on_mon(void *arg UNUSED, uint32_t events UNUSED)
 	case LINK_END:
 		(void)finish_run(128 + SIGTERM);
 		return;
+	case LINK_NOTE:
+		tell_note(m.code == LOG_INFO ? LOG_INFO : LOG_WARN, m.text);
+		return;
 	default:
 		return;
 	}
@@ -1266,9 +1364,13 @@ int main(int argc, char **argv)
 		{ "sudo", 0, 0, 'u' },
 		{ "debug", 0, 0, 'D' },
 		{ "uid", 1, 0, 'U' },
+		{ "relay", 1, 0, 'y' },
+		{ "net", 1, 0, 'n' }, /* the guest's address */
+		{ "net-test", 0, 0, 'N' },
+		{ "search", 1, 0, 'e' },
 		{ 0 },
 	};
-	int guest = -1, qmp = -1, client = -1, log_fd = -1, c;
+	int guest = -1, qmp = -1, client = -1, log_fd = -1, relay = -1, c;
 	enum log_level level = LOG_INFO;
 	uid_t uid = 0;
 	struct err e = { 0 };
@@ -1346,6 +1448,20 @@ int main(int argc, char **argv)
 		case 'U':
 			uid = (uid_t)strtoul(optarg, NULL, 10);
 			break;
+		case 'y':
+			relay = atoi(optarg);
+			break;
+		case 'n':
+			if (ip4_parse(&w.net_address, span_str(optarg)) < 0)
+				return 2;
+			break;
+		case 'N':
+			w.net_test = true;
+			break;
+		case 'e':
+			ASSERT(w.n_search < NET_SEARCH_MAX);
+			w.search[w.n_search++] = optarg;
+			break;
 		default:
 			return 2;
 		}
@@ -1382,6 +1498,10 @@ int main(int argc, char **argv)
 	}
 	ok = ok && fd_set_nonblock(w.mon_fd, true) == 0 &&
 	     loop_fd_add(w.l, &w.mon_src, w.mon_fd, EPOLLIN, on_mon, NULL) == 0;
+	struct forward_ops fo = { .ready = fwd_ready, .connect = fwd_connect, .flush = fwd_flush };
+	if (relay >= 0)
+		ok = ok && fd_set_nonblock(relay, true) == 0 &&
+		     forward_new(&w.fwd, w.l, w.guest.mux, relay, &fo) == 0;
 	if (w.disk_fd >= 0)
 		ok = ok && fd_set_nonblock(w.disk_fd, true) == 0 &&
 		     loop_fd_add(w.l, &w.disk_src, w.disk_fd, EPOLLIN, on_disk, NULL) == 0;
@@ -1395,6 +1515,7 @@ int main(int argc, char **argv)
 	hello.hello.version = MSG_VERSION;
 	must_call(&hello, CALL_OTHER);
 	int r = loop_run(w.l);
+	forward_free(w.fwd);
 	export_free(w.ex); /* an unfinished set is removed */
 	return r < 0 ? 1 : r;
 }
