@@ -38,6 +38,7 @@
 #include "event/loop.h"
 #include "image/image.h"
 #include "review/changeset.h"
+#include "super/child.h"
 #include "super/link.h"
 #include "super/spawn.h"
 #include "super/state.h"
@@ -46,21 +47,12 @@
 /* from the worker's last word to its end: longer than its own deadlines together */
 enum { OFF_GRACE_MS = 12 * 1000 };
 
-enum child { CH_SCAN, CH_DISK, CH_QEMU, CH_WORKER, CHILDREN };
+enum { CH_SCAN, CH_DISK, CH_QEMU, CH_WORKER, CHILDREN };
 static const char *const child_names[] = { "cloche-scan", "cloche-disk", "QEMU", "cloche-worker" };
-
-struct child_state {
-	struct proc p;
-	struct loop_fd src, err_src;
-	int err_fd;
-	struct vmm_tail tail;
-	bool running;
-	int status;
-};
 
 struct monitor {
 	struct loop *l;
-	struct child_state ch[CHILDREN];
+	struct child ch[CHILDREN];
 	struct state st;
 	struct state_dirs dirs;
 	int top_fd, dir_fd, lock_fd, staging_fd, changes_fd; /* sandboxes/, ours, … */
@@ -283,32 +275,11 @@ static void give_image_to_disk(void)
 	to_worker(LINK_SCANNED, 0, NULL, NULL);
 }
 
-static void describe(struct err *e, enum child c)
+static void describe(struct err *e, int c)
 {
-	struct child_state *s = &m.ch[c];
-
-	if (s->err_fd >= 0)
-		(void)vmm_tail_read(&s->tail, s->err_fd); /* what is left of it */
-	(void)!vmm_exit_err(e, &s->tail, s->status);
-	if (c != CH_QEMU) { /* its text names QEMU */
-		char line[VMM_TAIL_BYTES + 1];
-		(void)snprintf(line, sizeof(line), "%.*s", (int)s->tail.len, s->tail.b);
-		line[strcspn(line, "\n")] = '\0';
-		if (line[0]) {
-			char *hint = strstr(line, "\thint: ");
-			if (hint)
-				*hint = '\0';
-			err_set(e, -EIO, "%s", strncmp(line, "cloche: ", 8) == 0 ? line + 8 : line);
-			if (hint)
-				err_hint(e, "%s", hint + 7);
-		} else if (WIFSIGNALED(s->status)) {
-			err_set(e, -EIO, "%s was ended by signal %d", child_names[c],
-			        WTERMSIG(s->status));
-		} else {
-			err_set(e, -EIO, "%s ended with status %d", child_names[c],
-			        WEXITSTATUS(s->status));
-		}
-	}
+	child_describe(&m.ch[c], e);
+	if (c == CH_QEMU) /* all of its last lines: QEMU says why in any of them */
+		(void)!vmm_exit_err(e, &m.ch[c].tail, m.ch[c].status);
 }
 
 static void log_usage(const char *name, uint64_t cpu_us, uint64_t rss_max)
@@ -317,17 +288,11 @@ static void log_usage(const char *name, uint64_t cpu_us, uint64_t rss_max)
 	         (unsigned long long)rss_max);
 }
 
-static void on_child(void *arg, uint32_t events UNUSED)
+static void on_child(void *arg UNUSED, struct child *s)
 {
-	struct child_state *s = arg;
-	enum child c = (enum child)(s - m.ch);
+	int c = (int)(s - m.ch);
 	struct err e = { 0 };
 
-	loop_fd_del(m.l, &s->src);
-	if (proc_wait(&s->p, 0, &s->status) < 0)
-		return;
-	s->running = false;
-	log_debug("%s ended: status %d", child_names[c], proc_shell_status(s->status));
 	switch (c) {
 	case CH_SCAN:
 		if (s->status == 0) {
@@ -375,31 +340,14 @@ static void on_child(void *arg, uint32_t events UNUSED)
 		if (!m.ch[CH_QEMU].running)
 			loop_stop(m.l, 0);
 		return;
-	case CHILDREN:
+	default:
 		return;
 	}
 }
 
-static void on_child_stderr(void *arg, uint32_t events UNUSED)
+static int watch(int c, struct err *err)
 {
-	struct child_state *s = arg;
-
-	if (vmm_tail_read(&s->tail, s->err_fd) != -EAGAIN || s->tail.at_end)
-		loop_fd_del(m.l, &s->err_src);
-}
-
-static int watch(enum child c, struct err *err)
-{
-	struct child_state *s = &m.ch[c];
-
-	s->running = true;
-	int r = loop_fd_add(m.l, &s->src, s->p.pidfd, EPOLLIN, on_child, s);
-	if (r == 0 && s->err_fd >= 0) {
-		r = fd_set_nonblock(s->err_fd, true);
-		if (r == 0)
-			r = loop_fd_add(m.l, &s->err_src, s->err_fd, EPOLLIN, on_child_stderr, s);
-	}
-	return r < 0 ? err_code(err, r, "cannot watch %s", child_names[c]) : 0;
+	return child_watch(&m.ch[c], m.l, on_child, NULL, err);
 }
 
 static void on_signal(void *arg UNUSED, int signo)
@@ -705,10 +653,10 @@ static int start(struct err *err)
 static void end_children(void)
 {
 	/* the worker first: it listens to QEMU */
-	proc_end(&m.ch[CH_WORKER].p, m.ch[CH_WORKER].running ? 200 : 0);
-	proc_end(&m.ch[CH_QEMU].p, m.off && m.ch[CH_QEMU].running ? 300 : 0);
-	proc_end(&m.ch[CH_DISK].p, 0);
-	proc_end(&m.ch[CH_SCAN].p, 0);
+	child_end(&m.ch[CH_WORKER], m.ch[CH_WORKER].running ? 200 : 0);
+	child_end(&m.ch[CH_QEMU], m.off && m.ch[CH_QEMU].running ? 300 : 0);
+	child_end(&m.ch[CH_DISK], 0);
+	child_end(&m.ch[CH_SCAN], 0);
 	for (int i = 0; i < CHILDREN; i++)
 		log_usage(child_names[i], m.ch[i].p.cpu_us, m.ch[i].p.rss_max);
 }
@@ -793,10 +741,8 @@ int main(int argc, char **argv)
 	m.disk_fd = m.mon_fd = m.client_fd = -1;
 	m.hostname = "cloche";
 	m.records_max = CHANGE_RECORDS_MAX;
-	for (int i = 0; i < CHILDREN; i++) {
-		m.ch[i].p.pidfd = m.ch[i].err_fd = -1;
-		m.ch[i].src.fd = m.ch[i].err_src.fd = -1;
-	}
+	for (int i = 0; i < CHILDREN; i++)
+		child_init(&m.ch[i], child_names[i]);
 	m.mon_src.fd = -1;
 	(void)umask(077);
 	(void)signal(SIGPIPE, SIG_IGN);
