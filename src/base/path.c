@@ -247,6 +247,28 @@ int path_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 	return errno == ENOTEMPTY || errno == ENOTDIR ? -EEXIST : -errno;
 }
 
+int path_exchange_dirs(int dirfd, const char *a, const char *b)
+{
+	char aside[PATH_NAME_MAX + 1];
+
+	if (renameat2(dirfd, a, dirfd, b, RENAME_EXCHANGE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -errno;
+	/* beside @a, whose name says whose it is to a sweep */
+	if (snprintf(aside, sizeof(aside), "%s~", a) >= (int)sizeof(aside))
+		return -ENAMETOOLONG;
+	int r = path_rename_new(dirfd, b, dirfd, aside);
+	if (r < 0)
+		return r;
+	r = path_rename_new(dirfd, a, dirfd, b);
+	if (r < 0) {
+		(void)!path_rename_new(dirfd, aside, dirfd, b); /* as it was, if that is possible */
+		return r;
+	}
+	return path_rename_new(dirfd, aside, dirfd, a);
+}
+
 int path_remove_tree(int dirfd, const char *name)
 {
 	int r = remove_at(dirfd, name, 0);

@@ -65,6 +65,13 @@ int path_own_dir(const char *path, int *out_fd, struct err *err) MUST_CHECK;
  */
 int path_rename_new(int from_fd, const char *from, int to_fd, const char *to) MUST_CHECK;
 
+/*
+ * path_exchange_dirs() - two directories of @dirfd change their names. Where the file system
+ * has no RENAME_EXCHANGE in three steps, with a moment in which @b is not there; the caller's
+ * lock keeps others away. Return: 0 or -errno.
+ */
+int path_exchange_dirs(int dirfd, const char *a, const char *b) MUST_CHECK;
+
 /* Remove @name below @dirfd with all below it, never following a link. 0 or -errno. */
 int path_remove_tree(int dirfd, const char *name) MUST_CHECK;
 

@@ -821,12 +821,13 @@ static int finish(struct build *b)
 	AUTO_CLOSE int lock = lock_file(b->cache, ".lock");
 	if (lock < 0 || flock(lock, LOCK_EX) < 0)
 		return err_errno(b->err, "cannot lock the image cache");
-	if (renameat2(b->cache, b->tmp_name, b->cache, b->spec.id, RENAME_NOREPLACE) == 0) {
+	r = path_rename_new(b->cache, b->tmp_name, b->cache, b->spec.id);
+	if (r == 0)
 		close_now(&b->tmp); /* now the image itself */
-	} else if (errno != EEXIST ||
-	           renameat2(b->cache, b->tmp_name, b->cache, b->spec.id, RENAME_EXCHANGE) < 0) {
-		return err_errno(b->err, "cannot put the image in place");
-	}
+	else if (r == -EEXIST)
+		r = path_exchange_dirs(b->cache, b->tmp_name, b->spec.id);
+	if (r < 0)
+		return err_code(b->err, r, "cannot put the image in place");
 	(void)fsync(b->cache); /* some file systems cannot; the rename is there */
 	return 0;
 }

@@ -1117,8 +1117,8 @@ int review_discard(const struct review_env *env, const char *id, struct err *err
 		return err_code(err, lock, "cannot lock change set '%s'", id);
 	/* out of the list in one step; what is left of a crash is swept like an unfinished one */
 	(void)snprintf(gone, sizeof(gone), ".new-%s", id);
-	if (renameat2(env->changes_fd, id, env->changes_fd, gone, RENAME_NOREPLACE) < 0)
-		return err_errno(err, "cannot remove change set '%s'", id);
-	int e = path_remove_tree(env->changes_fd, gone);
+	int e = path_rename_new(env->changes_fd, id, env->changes_fd, gone);
+	if (e == 0)
+		e = path_remove_tree(env->changes_fd, gone);
 	return e < 0 ? err_code(err, e, "cannot remove change set '%s'", id) : 0;
 }

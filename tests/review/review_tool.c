@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/path.h"
+#include "lib/no_rename.h"
 #include "review/review.h"
 
 NORETURN static void die(const char *what, const struct err *err)
@@ -491,6 +492,8 @@ int main(int argc, char **argv)
 	env.changes_fd = open_dir(argv[2]);
 	env.locks_fd = open_dir(argv[3]);
 	env.no_cage = getenv("NO_CAGE") != NULL;
+	if (getenv("NO_RENAME_FLAGS"))
+		no_rename_flags();
 	if (getenv("TO")) {
 		to = (struct review_to){ .project = getenv("TO_NAME"),
 			                 .path = getenv("TO"),

@@ -891,6 +891,31 @@ def test_project_restored():
             assert sorted(os.listdir(x.project + ".old")) == ["a", "b", "c", "d"]
 
 
+def test_file_system_without_rename_flags():
+    """NFS and some of FUSE: a set is written, applied, and discarded; nothing is replaced unseen."""
+    env = {"NO_RENAME_FLAGS": "1"}
+    with Box() as x:
+        for n in ("mod", "del", "edited", "dir/f"):
+            x.write(n, b"1")
+        x.make(Guest().file("mod", b"22").file("new", b"n").file("taken", b"n").file("edited", b"22")
+               .link("link", "mod").delete("del").delete("dir").file("deep/er/f", b"f"), env=env)
+        x.write("taken", b"mine")
+        x.write("edited", b"mine too")
+        r = x.apply("--auto", want=3, env=env)
+        got = results(r)
+        assert {n for n in got if got[n] == "conflict"} == {"taken", "edited"}, got
+        assert {n for n in got if got[n] == "applied"} == set(got) - {"taken", "edited"}, got
+        assert x.read("mod") == b"22" and x.read("new") == b"n" and x.read("deep/er/f") == b"f"
+        assert os.readlink(x.at("link")) == b"mod"
+        assert not x.exists("del") and not x.exists("dir") and not x.leftovers()
+        assert x.read("taken") == b"mine" and x.read("edited") == b"mine too"
+        x.make(Guest().file("mod", b"3"), id="set-bbbbbb", env=env)
+        r = x.make(Guest().file("mod", b"4"), id="set-bbbbbb", env=env, check=False)
+        assert r.returncode == 125 and b"File exists" in r.stderr, r
+        assert x.tool("discard", "set-aaaaaa", env=env).returncode == 0
+        assert os.listdir(x.changes) == ["set-bbbbbb"]
+
+
 def test_damaged_content_is_refused():
     with Box() as x:
         x.write("a", b"1")

@@ -21,6 +21,7 @@
 #include "base/path.h"
 #include "base/proc.h"
 #include "base/vis.h"
+#include "lib/no_rename.h"
 
 static void test_err(void **state UNUSED)
 {
@@ -169,6 +170,63 @@ static void test_path_walk(void **state UNUSED)
 	assert_int_equal(access("/etc/passwd", F_OK), 0);
 }
 
+/* Which of the directories has a file "x" in it, after what was done. */
+static bool has_x(int dir, const char *name)
+{
+	AUTO_FREE char *path = xasprintf("%s/x", name);
+
+	return faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* In the directory of the test, on a kernel with or without flags. 0, or the line that is wrong. */
+static int rename_cases(int d)
+{
+#define IS(x)                            \
+	do {                             \
+		if (!(x))                \
+			return __LINE__; \
+	} while (0)
+	IS(mkdirat(d, "a", 0700) == 0 && mkdirat(d, "b", 0700) == 0);
+	AUTO_CLOSE int fd = openat(d, "a/x", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	AUTO_CLOSE int file = openat(d, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	IS(fd >= 0 && file >= 0 && symlinkat("b", d, "l") == 0);
+	IS(path_rename_new(d, "a", d, "b") == -EEXIST && has_x(d, "a"));
+	IS(path_rename_new(d, "b", d, "a") == -EEXIST && has_x(d, "a"));
+	IS(path_rename_new(d, "a", d, "f") == -EEXIST && has_x(d, "a"));
+	IS(path_rename_new(d, "a", d, "l") == -EEXIST && has_x(d, "a"));
+	IS(path_rename_new(d, "f", d, "g") == -ENOTDIR);
+	IS(path_rename_new(d, "l", d, "g") == -ENOTDIR);
+	IS(path_rename_new(d, "none", d, "g") == -ENOENT);
+	IS(path_rename_new(d, "a", d, "c") == 0 && has_x(d, "c") && !has_x(d, "a"));
+	IS(path_exchange_dirs(d, "c", "b") == 0 && has_x(d, "b") && !has_x(d, "c"));
+	IS(path_exchange_dirs(d, "c", "none") == -ENOENT && faccessat(d, "c", F_OK, 0) == 0);
+	IS(path_remove_tree(d, "b") == 0 && path_remove_tree(d, "c") == 0);
+	IS(unlinkat(d, "f", 0) == 0 && unlinkat(d, "l", 0) == 0);
+#undef IS
+	return 0;
+}
+
+static void test_rename(void **state UNUSED)
+{
+	char dir[] = "/tmp/cloche-rename-XXXXXX";
+
+	assert_non_null(mkdtemp(dir));
+	int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), status;
+	assert_int_equal(rename_cases(d), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		no_rename_flags();
+		int line = rename_cases(d);
+		if (line)
+			(void)fprintf(stderr, "without flags: line %d\n", line);
+		_exit(line != 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	(void)close(d);
+	assert_int_equal(rmdir(dir), 0); /* nothing is left */
+}
+
 static void test_proc(void **state UNUSED)
 {
 	int p[2];
@@ -247,6 +305,7 @@ int main(void)
 		cmocka_unit_test(test_vis),       cmocka_unit_test(test_path_check),
 		cmocka_unit_test(test_path_walk), cmocka_unit_test(test_proc),
 		cmocka_unit_test(test_fd_pass),   cmocka_unit_test(test_hash),
+		cmocka_unit_test(test_rename),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
