@@ -15,6 +15,7 @@
 #include "base/near.h"
 #include "base/vis.h"
 #include "config/yamlread.h"
+#include "policy/sources.h"
 
 void config_init(struct config *c)
 {
@@ -93,16 +94,35 @@ static int refuse(const char **out_why, const char *why)
 
 static const char port_closed[] = "that port is closed in every profile (mail between servers)";
 
-int config_host(const char *s, struct host_pattern *out, const char **out_why)
+static int add_set(struct host_pattern *v, size_t *n, const char *name, const char **out_why)
+{
+	const struct host_extra *x = host_extra_find(name);
+
+	if (!x)
+		return refuse(out_why, "there is no set of hosts with that name");
+	for (size_t i = 0; x->patterns[i]; i++) {
+		int r = config_add_host(v, n, x->patterns[i], out_why);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int config_add_host(struct host_pattern v[CONFIG_LIST_MAX], size_t *n, const char *s,
+                    const char **out_why)
 {
 	struct host_pattern p;
-	int r = host_pattern_parse(&p, span_str(s), out_why);
 
+	if (s[0] == '@')
+		return add_set(v, n, s + 1, out_why);
+	int r = host_pattern_parse(&p, span_str(s), out_why);
 	if (r < 0)
 		return r;
 	if (egress_port_closed(p.port, NULL))
 		return refuse(out_why, port_closed);
-	*out = p;
+	if (*n == CONFIG_LIST_MAX)
+		return -E2BIG;
+	v[(*n)++] = p;
 	return 0;
 }
 
@@ -292,11 +312,7 @@ static int set_localhost(struct config *c, const char *v)
 
 static int add_host(struct config *c, const char *v, const char **why)
 {
-	if (c->net.n_hosts == CONFIG_LIST_MAX)
-		return -E2BIG;
-	int r = config_host(v, &c->net.hosts[c->net.n_hosts], why);
-	c->net.n_hosts += r == 0;
-	return r;
+	return config_add_host(c->net.hosts, &c->net.n_hosts, v, why);
 }
 
 static int add_private(struct config *c, const char *v, const char **why)
@@ -344,7 +360,7 @@ static const struct key {
 	{ .section = "network",
 	  .name = "allow_hosts",
 	  .list = true,
-	  .what = "hosts as NAME or NAME:PORT, at most 256",
+	  .what = "hosts as NAME, NAME:PORT or @SET, at most 256",
 	  .add = add_host },
 	{ .section = "network",
 	  .name = "allow_private",

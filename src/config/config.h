@@ -76,8 +76,12 @@ int config_size(const char *s, uint64_t *out_bytes) MUST_CHECK;
  * Values of the network that flags have as well. What is refused, and why, goes to
  * @out_why for a person. Return: 0 or -EINVAL.
  */
-/* NAME[:PORT], a port that is not closed to everybody. */
-int config_host(const char *s, struct host_pattern *out, const char **out_why) MUST_CHECK;
+/*
+ * NAME[:PORT] with a port that is not closed to everybody, or @SET for the hosts of
+ * policy/sources.h with that name, behind the *@n hosts in @v. -E2BIG beyond CONFIG_LIST_MAX.
+ */
+int config_add_host(struct host_pattern v[CONFIG_LIST_MAX], size_t *n, const char *s,
+                    const char **out_why) MUST_CHECK;
 /* A range within those that --allow-private may open: private, link-local, shared space. */
 int config_private(const char *s, struct ip4_net *out, const char **out_why) MUST_CHECK;
 /* 1 to 65535, decimal, without leading zeros. */

@@ -86,6 +86,8 @@ static void test_bad(void **state UNUSED)
 		{ "hosts as a value", "network: {allow_hosts: a.example}\n", "must be a list" },
 		{ "an address", "network:\n  allow_hosts:\n    - a.example\n    - 192.0.2.1\n",
 		  "config.yaml:4:7: 'network.allow_hosts': '192.0.2.1': " },
+		{ "a set that is none", "network: {allow_hosts: ['@all']}\n",
+		  "'@all': there is no set of hosts" },
 		{ "a lone star", "network: {allow_hosts: ['*']}\n", "'*' is a whole label" },
 		{ "port 0", "network: {allow_hosts: ['a.example:0']}\n", "1 to 65535" },
 		{ "port 65536", "network: {allow_hosts: ['a.example:65536']}\n", "1 to 65535" },
@@ -134,7 +136,7 @@ static void test_network(void **state UNUSED)
 	config_fini(&c);
 	assert_int_equal(parse(&c,
 	                       "network:\n  mode: shared\n  egress_profile: locked\n"
-	                       "  allow_hosts: [A.Example, '*.b.example:8443']\n"
+	                       "  allow_hosts: [A.Example, '*.b.example:8443', '@docker']\n"
 	                       "  allow_private: [10.1.0.0/16, 192.168.1.7, 169.254.169.254]\n"
 	                       "  host_services: [1, 65535]\n  host_ca: false\n"
 	                       "  publish_localhost: true\n",
@@ -142,9 +144,10 @@ static void test_network(void **state UNUSED)
 	                 0);
 	assert_string_equal(c.net.mode, "shared");
 	assert_int_equal(c.net.profile, EGRESS_LOCKED);
-	assert_int_equal(c.net.n_hosts, 2);
+	assert_int_equal(c.net.n_hosts, 4);
 	assert_string_equal(host_pattern_str(text, &c.net.hosts[0]), "a.example");
 	assert_string_equal(host_pattern_str(text, &c.net.hosts[1]), "*.b.example:8443");
+	assert_string_equal(host_pattern_str(text, &c.net.hosts[2]), "docker.io:443");
 	assert_int_equal(c.net.n_privates, 3);
 	assert_int_equal(c.net.privates[1].bits, 32);
 	assert_int_equal(c.net.n_services, 2);

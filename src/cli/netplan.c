@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/netplan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "cli/registries.h"
+#include "policy/sources.h"
+
+enum { RESOLV_BYTES_MAX = 64 * 1024 };
+
+/* ---- rules -------------------------------------------------------------- */
+
+static int add(struct egress *e, const struct egress_rule *r, struct err *err)
+{
+	char text[HOST_PATTERN_BYTES];
+	int got = egress_add(e, r);
+
+	if (got == -E2BIG)
+		return err_set(err, got, "too many rules of the network at '%s'",
+		               host_pattern_str(text, &r->host));
+	return got < 0 ? err_code(err, got, "cannot open '%s'", host_pattern_str(text, &r->host))
+	               : 0;
+}
+
+static int add_providers(struct egress *e, const struct netplan_in *in, struct err *err)
+{
+	AUTO_FREE char *note = xstrdup(in->agent);
+
+	for (const char *const *h = in->providers; h && *h; h++) {
+		struct egress_rule r = { .origin = EGRESS_FROM_PROVIDER, .note = note };
+		const char *why;
+		if (host_pattern_parse(&r.host, span_str(*h), &why) < 0)
+			return err_set(err, -EINVAL, "the profile of %s: host '%s': %s", in->agent,
+			               *h, why);
+		int got = add(e, &r, err);
+		if (got < 0)
+			return got;
+	}
+	return 0;
+}
+
+/* ", npm" behind what is there, where it is not yet. */
+static void add_word(char *dst, size_t cap, const char *word, const char *more)
+{
+	AUTO_FREE char *w = xasprintf("%s%s", word, more);
+	size_t n = strlen(dst), len = strlen(w);
+
+	for (const char *p = dst; (p = strstr(p, w)); p += len) {
+		bool starts = p == dst || p[-1] == ' ';
+		if (starts && (p[len] == '\0' || p[len] == ','))
+			return;
+	}
+	if (n + len + 3 < cap)
+		(void)snprintf(dst + n, cap - n, "%s%s", n ? ", " : "", w);
+}
+
+static bool same_place(const struct registry *a, const struct registry *b)
+{
+	return a->at.port == b->at.port && strcmp(a->at.host, b->at.host) == 0;
+}
+
+/* Which tools fetch from there: those of the image, and the user's. */
+static void tools_of(char *dst, size_t cap, const struct netplan_in *in, const struct registry *g)
+{
+	dst[0] = '\0';
+	for (size_t i = 0; in->image && i < in->image->n; i++) {
+		if (same_place(&in->image->v[i], g))
+			add_word(dst, cap, in->image->v[i].tool, "");
+	}
+	for (size_t i = 0; in->user && i < in->user->n; i++) {
+		if (same_place(&in->user->v[i], g))
+			add_word(dst, cap, in->user->v[i].tool, " of this host");
+	}
+}
+
+static int add_registries(struct egress *e, const struct netplan_in *in,
+                          const struct registry_list *l, struct err *err)
+{
+	char tools[EGRESS_NOTE_MAX];
+
+	for (size_t i = 0; l && i < l->n; i++) {
+		/* what the URL says is TLS or HTTP, whatever the port */
+		struct egress_rule r = { .origin = EGRESS_FROM_REGISTRY,
+			                 .kind = EGRESS_NAMED,
+			                 .note = tools };
+		if (egress_port_closed(l->v[i].at.port, NULL))
+			continue;
+		memcpy(r.host.name, l->v[i].at.host, sizeof(r.host.name));
+		r.host.port = l->v[i].at.port;
+		tools_of(tools, sizeof(tools), in, &l->v[i]);
+		int got = add(e, &r, err);
+		if (got < 0)
+			return got;
+	}
+	return 0;
+}
+
+static int add_hosts(struct egress *e, const struct host_pattern *v, size_t n,
+                     enum egress_origin origin, struct err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct egress_rule r = { .host = v[i], .origin = origin };
+		int got = add(e, &r, err);
+		if (got < 0)
+			return got;
+	}
+	return 0;
+}
+
+static int add_privates(struct egress *e, const struct ip4_net *v, size_t n, struct err *err)
+{
+	char text[IP4_NET_STR_BYTES];
+
+	for (size_t i = 0; i < n; i++) {
+		int got = egress_allow_private(e, v[i]);
+		if (got < 0)
+			return err_code(err, got, "cannot open the range %s",
+			                ip4_net_str(text, v[i]));
+	}
+	return 0;
+}
+
+static int add_services(struct egress *e, const uint16_t *v, size_t n, struct err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		int got = egress_add_service(e, v[i]);
+		if (got < 0)
+			return err_code(err, got, "cannot open port %u of this host", v[i]);
+	}
+	return 0;
+}
+
+int netplan_policy(struct egress **out, const struct netplan_in *in, struct err *err)
+{
+	const struct netopts *o = in->opts;
+	const struct config_net *c = in->config;
+	struct egress *e = egress_new(o->profile);
+	int r = 0;
+
+	if (o->profile != EGRESS_PERMISSIVE)
+		r = add_providers(e, in, err);
+	if (r == 0 && o->profile == EGRESS_STANDARD) {
+		r = host_sources_add(e);
+		if (r < 0)
+			(void)err_code(err, r, "cannot open the source hosts");
+		if (r == 0)
+			r = add_registries(e, in, in->image, err);
+		if (r == 0)
+			r = add_registries(e, in, in->user, err);
+	}
+	if (r == 0 && o->profile != EGRESS_PERMISSIVE)
+		r = add_hosts(e, c->hosts, c->n_hosts, EGRESS_FROM_CONFIG, err);
+	if (r == 0 && o->profile != EGRESS_PERMISSIVE)
+		r = add_hosts(e, o->hosts, o->n_hosts, EGRESS_FROM_FLAG, err);
+	if (r == 0)
+		r = add_privates(e, c->privates, c->n_privates, err);
+	if (r == 0)
+		r = add_privates(e, o->privates, o->n_privates, err);
+	if (r == 0)
+		r = add_services(e, c->services, c->n_services, err);
+	if (r == 0)
+		r = add_services(e, o->services, o->n_services, err);
+	if (r < 0) {
+		egress_free(e);
+		return r;
+	}
+	*out = e;
+	return 0;
+}
+
+/* ---- the rest ----------------------------------------------------------- */
+
+size_t netplan_search(char *out[NET_SEARCH_MAX], struct span text)
+{
+	static const char *const words[] = { "search", "domain" };
+	size_t n = 0;
+
+	while (text.len) {
+		const uint8_t *nl = memchr(text.p, '\n', text.len);
+		size_t len = nl ? (size_t)(nl - text.p) : text.len;
+		AUTO_FREE char *line = xstrndup((const char *)text.p, len);
+		char *save = NULL, *w = strtok_r(line, " \t\r", &save);
+		text = span_of(text.p + len + (nl != NULL), text.len - len - (nl != NULL));
+		if (!w || (strcmp(w, words[0]) != 0 && strcmp(w, words[1]) != 0))
+			continue;
+		while (n) /* the last line counts, resolv.conf(5) */
+			free(out[--n]);
+		while (n < NET_SEARCH_MAX && (w = strtok_r(NULL, " \t\r", &save))) {
+			char name[HOST_NAME_BYTES];
+			size_t k = strlen(w);
+			k -= k > 1 && w[k - 1] == '.';
+			if (host_name_parse(name, span_of(w, k), NULL) == 0)
+				out[n++] = xstrdup(name);
+		}
+	}
+	return n;
+}
+
+static void read_search(struct netplan *p)
+{
+	AUTO_CLOSE int fd = open("/etc/resolv.conf", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	AUTO_FREE char *text = NULL;
+	size_t n = 0;
+
+	if (fd >= 0 && fd_read_file(fd, RESOLV_BYTES_MAX, &text, &n) == 0)
+		p->n_search = netplan_search(p->search, span_of(text, n));
+}
+
+static void note(struct netplan *p, char *text)
+{
+	if (p->n_notes < ARRAY_LEN(p->notes))
+		p->notes[p->n_notes++] = text;
+	else
+		free(text);
+}
+
+int netplan_init(struct netplan *p, const struct netopts *o, const struct config_net *c,
+                 const char *agent, const char *cache_dir, const struct registry_list *image,
+                 struct err *err)
+{
+	struct err quiet = { 0 };
+	char *said = NULL;
+	int r;
+
+	*p = (struct netplan){ .mode = o->mode, .image_known = image != NULL };
+	if (o->mode == NET_OFFLINE)
+		return 0;
+	if (o->profile == EGRESS_STANDARD) {
+		r = registries_of_user(&p->user, cache_dir, &said, &quiet);
+		if (said)
+			note(p, said);
+		if (r < 0) /* a run without them is a run */
+			note(p, xasprintf("%s", quiet.text));
+	}
+	if (o->profile == EGRESS_PERMISSIVE && o->n_hosts)
+		note(p, xstrdup("--allow-host has no effect: permissive opens every host"));
+	if (!o->no_host_ca) {
+		r = hostca_load(&p->ca, HOSTCA_DIR, &quiet);
+		if (r < 0)
+			note(p, xasprintf("%s", quiet.text));
+		if (p->ca.left_out)
+			note(p, xasprintf("of the CAs of this host, the guest does not get %s",
+			                  p->ca.left_out));
+	}
+	read_search(p);
+	struct netplan_in in = {
+		.opts = o, .config = c, .agent = agent, .image = image, .user = &p->user
+	};
+	r = netplan_policy(&p->policy, &in, err);
+	if (r < 0)
+		netplan_fini(p);
+	return r;
+}
+
+void netplan_fini(struct netplan *p)
+{
+	egress_free(p->policy);
+	hostca_fini(&p->ca);
+	for (size_t i = 0; i < p->n_search; i++)
+		free(p->search[i]);
+	for (size_t i = 0; i < p->n_notes; i++)
+		free(p->notes[i]);
+	*p = (struct netplan){ 0 };
+}
+
+/* ---- what is shown ------------------------------------------------------ */
+
+static void pattern_name(char *dst, const struct host_pattern *h)
+{
+	struct host_pattern bare = *h;
+
+	bare.port = 0;
+	(void)host_pattern_str(dst, &bare);
+}
+
+void netplan_hosts(const struct egress *e, struct netplan_host **out, size_t *out_n)
+{
+	struct netplan_host *v = xcalloc(egress_count(e) + 1, sizeof(*v));
+	size_t n = 0;
+
+	for (size_t i = 0; i < egress_count(e); i++) {
+		const struct egress_rule *r = egress_rule_at(e, i);
+		char name[HOST_PATTERN_BYTES], port[8] = "every";
+		size_t k = 0;
+		pattern_name(name, &r->host);
+		while (k < n && (v[k].deny != r->deny || strcmp(v[k].name, name) != 0))
+			k++;
+		if (k == n) {
+			memcpy(v[n].name, name, sizeof(name));
+			v[n++].deny = r->deny;
+		}
+		if (r->host.port)
+			(void)snprintf(port, sizeof(port), "%u", r->host.port);
+		size_t len = strlen(v[k].ports);
+		if (len + 8 < sizeof(v[k].ports))
+			(void)snprintf(v[k].ports + len, sizeof(v[k].ports) - len, "%s%s",
+			               len ? "," : "", port);
+		AUTO_FREE char *from =
+			r->note ? xasprintf("%s (%s)", egress_origin_name(r->origin), r->note)
+				: xstrdup(egress_origin_name(r->origin));
+		add_word(v[k].from, sizeof(v[k].from), from, "");
+	}
+	*out = v;
+	*out_n = n;
+}
+
+int netplan_line(const struct netplan *p, struct buf *out)
+{
+	struct netplan_host *v;
+	size_t n, allowed = 0;
+	const char *first = NULL;
+
+	if (p->mode == NET_OFFLINE)
+		return buf_printf(out, "offline");
+	enum egress_profile profile = egress_profile_of(p->policy);
+	int r = buf_printf(out, "%s, %s: ", net_mode_name(p->mode),
+	                   profile == EGRESS_PERMISSIVE ? "PERMISSIVE"
+	                                                : egress_profile_name(profile));
+	if (r < 0)
+		return r;
+	if (profile == EGRESS_PERMISSIVE)
+		return buf_printf(out, "every host of the internet");
+	netplan_hosts(p->policy, &v, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (!v[i].deny && allowed++ == 0)
+			first = v[i].name;
+	}
+	if (!first)
+		r = buf_printf(out, "no host");
+	else if (allowed == 1)
+		r = buf_printf(out, "%s", first);
+	else
+		r = buf_printf(out, "%s + %zu host%s", first, allowed - 1, allowed == 2 ? "" : "s");
+	free(v);
+	return r;
+}
