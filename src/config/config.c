@@ -35,6 +35,7 @@ void config_fini(struct config *c)
 		free(c->exclude[i]);
 	free(c->image_suite);
 	free(c->image_mirror);
+	ynode_free(c->doc);
 	*c = (struct config){ 0 };
 }
 
@@ -402,9 +403,11 @@ static int at(const struct load *l, const struct yaml_mark *m, const char *fmt, 
 /* The sections, or the keys of one, that a typing mistake may stand for. */
 static const char *near_key(const char *section, const char *name)
 {
-	const char *known[ARRAY_LEN(keys)];
+	const char *known[ARRAY_LEN(keys) + 1];
 	size_t n = 0;
 
+	if (!section)
+		known[n++] = "agents";
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		if (!section || strcmp(keys[i].section, section) == 0)
 			known[n++] = section ? keys[i].name : keys[i].section;
@@ -477,8 +480,31 @@ static int on_value(void *arg, const char *section, const char *name, bool in_li
 int config_parse(struct config *c, const char *name, const void *p, size_t n, struct err *err)
 {
 	struct load l = { .c = c, .name = name, .err = err };
+	struct ynode *top = NULL;
+	int r = ynode_parse(&top, name, p, n, err);
 
-	return yaml_read(name, p, n, on_value, &l, err);
+	if (r == 0)
+		r = yaml_walk(name, top, "agents", on_value, &l, err);
+	const struct ynode *agents = ynode_get(top, "agents");
+	if (r == 0 && agents && agents->kind != YNODE_MAP && agents->kind != YNODE_NULL)
+		r = at(&l, &agents->at, "'agents' must be a mapping");
+	if (r < 0) {
+		ynode_free(top);
+		return r;
+	}
+	ynode_free(c->doc);
+	c->doc = top;
+	return 0;
+}
+
+const struct ynode *config_agents(const struct config *c)
+{
+	return ynode_get(c->doc, "agents");
+}
+
+bool config_has(const struct config *c, const char *section, const char *name)
+{
+	return ynode_get(ynode_get(c->doc, section), name) != NULL;
 }
 
 int config_load(struct config *c, const char *path, struct err *err)

@@ -15,6 +15,7 @@
 #include "policy/egress.h"
 
 struct err;
+struct ynode;
 
 enum { CONFIG_BYTES_MAX = 1024 * 1024, CONFIG_LIST_MAX = 256 };
 
@@ -50,6 +51,7 @@ struct config {
 	struct config_net net;
 	/* image */
 	char *image_suite, *image_mirror; /* image.suite, image.mirror; NULL: default */
+	struct ynode *doc;                /* all of it; NULL when the file is empty */
 };
 
 /* The defaults. */
@@ -65,6 +67,11 @@ int config_load(struct config *c, const char *path, struct err *err) MUST_CHECK;
 /* The same from bytes; pure. @name is for messages. */
 int config_parse(struct config *c, const char *name, const void *p, size_t n,
                  struct err *err) MUST_CHECK;
+
+/* `agents:`, which profiles_load() reads, or NULL. */
+const struct ynode *config_agents(const struct config *c);
+/* Does the file say something about this key? */
+bool config_has(const struct config *c, const char *section, const char *name);
 
 /*
  * config_size() - "512", "2g", "4GiB": a plain number is MiB; m, mi, mib, g, gi, gib in any case.

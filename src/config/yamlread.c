@@ -468,15 +468,3 @@ int yaml_walk(const char *name, const struct ynode *top, const char *skip, yaml_
 	}
 	return e;
 }
-
-int yaml_read(const char *name, const void *p, size_t n, yaml_value_fn fn, void *arg,
-              struct err *err)
-{
-	struct ynode *top = NULL;
-	int e = ynode_parse(&top, name, p, n, err);
-
-	if (e == 0)
-		e = yaml_walk(name, top, NULL, fn, arg, err);
-	ynode_free(top);
-	return e;
-}

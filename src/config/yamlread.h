@@ -8,7 +8,7 @@
  * UTF-8, and what is beyond the limits below.
  *
  * Two ways to read: a tree whose nodes know their bytes (profiles, and edits that
- * leave the rest of a file as it is), and a walk over sections of keys (config.yaml).
+ * leave the rest of a file as it is), and a walk over its sections of keys (config.yaml).
  */
 #ifndef CLOCHE_CONFIG_YAMLREAD_H
 #define CLOCHE_CONFIG_YAMLREAD_H
@@ -83,18 +83,21 @@ int ynode_json(struct buf *b, const struct ynode *n, int indent) MUST_CHECK;
 int ynode_json_text(struct buf *b, const char *s) MUST_CHECK;
 
 /*
- * Called by yaml_read() for each value. @name NULL: the section itself (value NULL: it is a
+ * Called by yaml_walk() for each value. @name NULL: the section itself (value NULL: it is a
  * mapping or empty). @in_list with @value NULL: a list begins. 0, or -errno with the
  * error set by the callee.
  */
 typedef int (*yaml_value_fn)(void *arg, const char *section, const char *name, bool in_list,
                              const char *value, const struct yaml_mark *m);
 
-/* Sections of keys with single values or lists of them; no deeper. Pure.
- * Return: 0, -EINVAL with @err ("name:line:column: ..."), -ENOMEM. */
-int yaml_read(const char *name, const void *p, size_t n, yaml_value_fn fn, void *arg,
-              struct err *err) MUST_CHECK;
-/* The same over a tree that was parsed; a section of which @skip (may be NULL) says so is left out. */
+/*
+ * yaml_walk() - go over sections of keys with single values or lists of them; what is nested
+ * deeper is an error. @top may be NULL, an empty document. Pure.
+ * @name:	of the file, for messages
+ * @skip:	this section is left out
+ *
+ * Return: 0, -EINVAL with @err ("name:line:column: ...").
+ */
 int yaml_walk(const char *name, const struct ynode *top, const char *skip, yaml_value_fn fn,
               void *arg, struct err *err) MUST_CHECK;
 
