@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,42 @@ int net_mode_parse(const char *s, enum net_mode *out)
 const char *net_mode_name(enum net_mode m)
 {
 	return m <= NET_SHARED ? mode_names[m] : "?";
+}
+
+enum { POLICY_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
+
+int net_policy_fd(const struct egress *e)
+{
+	AUTO_BUF struct buf b = { 0 };
+	int r = egress_put(e, &b);
+
+	if (r < 0)
+		return r;
+	AUTO_CLOSE int fd = memfd_create("policy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	/* not at an offset: who reads it next begins at the start */
+	r = fd_pwrite_all(fd, b.p, b.len, 0);
+	if (r < 0)
+		return r;
+	return fcntl(fd, F_ADD_SEALS, POLICY_SEALS) < 0 ? -errno : take_fd(&fd);
+}
+
+int net_policy_read(int fd, struct egress **out)
+{
+	struct stat st;
+
+	if (fcntl(fd, F_GET_SEALS) != POLICY_SEALS)
+		return -EPERM;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_size > EGRESS_BYTES_MAX)
+		return -E2BIG;
+	AUTO_FREE uint8_t *b = malloc((size_t)st.st_size + 1);
+	if (!b)
+		return -ENOMEM;
+	int r = fd_pread_exact(fd, b, (size_t)st.st_size, 0);
+	return r < 0 ? r : egress_parse(out, span_of(b, (size_t)st.st_size));
 }
 
 /* In /tmp anybody may have been first: a link, or a folder of theirs. */

@@ -17,7 +17,7 @@
 struct err;
 
 enum net_mode {
-	NET_OFFLINE,  /* no card at all; the other fields are not looked at */
+	NET_OFFLINE,  /* no card at all; of the other fields only the ports count */
 	NET_ISOLATED, /* a network of its own */
 	NET_SHARED,   /* together with all sandboxes of this user that chose it */
 };
@@ -46,7 +46,10 @@ struct net_spec {
 	enum net_mode mode;
 	enum egress_profile profile; /* of the policy; a restricting one has a self-test first */
 	int policy_fd;               /* a memfd that net_policy_fd() made; borrowed */
-	const char *events_path;     /* events.jsonl; made and appended to */
+	const char *events_path;     /* events.jsonl; made and appended to; NULL: not kept */
+	/* SHARED: known to the others as <name>.cloche, one label; NULL: made of the id */
+	const char *name;
+	bool keep_address; /* SHARED: the name has the same one the next time */
 	struct net_port ports[NET_PORTS_MAX];
 	size_t n_ports;
 	const char *search[NET_SEARCH_MAX]; /* search domains for the guest's resolver */

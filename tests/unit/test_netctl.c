@@ -51,6 +51,31 @@ static void test_modes(void **state UNUSED)
 	assert_int_equal(net_mode_parse("", &m), -EINVAL);
 }
 
+static void test_policy(void **state UNUSED)
+{
+	struct egress_rule r = { .origin = EGRESS_FROM_FLAG };
+	struct egress *e = egress_new(EGRESS_LOCKED), *back = NULL;
+
+	assert_int_equal(host_pattern_parse(&r.host, span_str("*.example.org"), NULL), 0);
+	assert_int_equal(egress_add(e, &r), 0);
+	AUTO_CLOSE int fd = net_policy_fd(e);
+	assert_true(fd >= 0);
+	for (int i = 0; i < 2; i++) { /* reading it leaves it to the next */
+		assert_int_equal(net_policy_read(fd, &back), 0);
+		assert_int_equal(egress_profile_of(back), EGRESS_LOCKED);
+		assert_non_null(egress_find(back, "a.example.org", 443));
+		egress_free(back);
+		back = NULL;
+	}
+	assert_int_equal(lseek(fd, 0, SEEK_CUR), 0);
+	assert_int_equal(write(fd, "x", 1), -1);
+	assert_int_equal(ftruncate(fd, 1), -1);
+	/* what could be changed behind our back is refused */
+	AUTO_CLOSE int open_fd = fd_memfd("policy");
+	assert_int_equal(net_policy_read(open_fd, &back), -EPERM);
+	egress_free(e);
+}
+
 static void test_nobody(void **state UNUSED)
 {
 	struct netctl_msg req = { .type = NETCTL_LIST };
@@ -124,6 +149,7 @@ int main(void)
 {
 	const struct CMUnitTest t[] = {
 		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_policy),
 		cmocka_unit_test(test_nobody),
 		cmocka_unit_test(test_call),
 	};
