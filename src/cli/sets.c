@@ -356,7 +356,8 @@ int cmd_diff(int argc, char **argv)
 		goto out;
 	}
 	if (v.n_words) {
-		if (review_match(r, cwd_rel(&v, r), v.words, v.n_words, &list, &n, &e) < 0) {
+		if (review_match(r, cwd_rel(&v, r), v.words, v.n_words, REVIEW_LOOK, &list, &n,
+		                 &e) < 0) {
 			code = cli_fail(&e);
 			goto out;
 		}
@@ -473,7 +474,7 @@ static int do_apply(const struct verb *v, int select)
 		return cli_fail(&e);
 	int f;
 	if (v->n_words)
-		f = review_match(r, cwd_rel(v, r), v->words, v->n_words, &list, &n, &e);
+		f = review_match(r, cwd_rel(v, r), v->words, v->n_words, select, &list, &n, &e);
 	else
 		f = review_select(r, select, &list, &n, &skipped);
 	if (f == 0)

@@ -805,6 +805,17 @@ int review_diff(struct review *r, uint32_t i, int flags, struct buf *out, struct
 
 /* --- choosing --- */
 
+static bool selected(const struct review *r, uint32_t i, const struct review_head *h, int select)
+{
+	if (select & REVIEW_LOOK)
+		return true;
+	if (h->flags & COMPARE_REFUSED || r->status[i] == CHANGESET_APPLIED)
+		return false;
+	if (h->flags & COMPARE_IGNORED && !(select & REVIEW_IGNORED))
+		return false;
+	return select & REVIEW_ALL || r->status[i] == CHANGESET_PENDING;
+}
+
 int review_select(const struct review *r, int select, uint32_t **out, size_t *out_n,
                   uint32_t *out_skipped)
 {
@@ -817,11 +828,7 @@ int review_select(const struct review *r, int select, uint32_t **out, size_t *ou
 	for (uint32_t i = 0; i < r->n_items; i++) {
 		struct review_head h;
 		review_head(r, i, &h);
-		if (h.flags & COMPARE_REFUSED || r->status[i] == CHANGESET_APPLIED)
-			continue;
-		if (h.flags & COMPARE_IGNORED && !(select & REVIEW_IGNORED))
-			continue;
-		if (!(select & REVIEW_ALL) && r->status[i] != CHANGESET_PENDING)
+		if (!selected(r, i, &h, select))
 			continue;
 		if (h.tier == CLASSIFY_AUTO) { /* only by naming its path */
 			skipped++;
@@ -888,7 +895,8 @@ static bool below(struct span dir, struct span path)
 }
 
 /* An argument names an item by its bytes, or by its visible form as it was printed. */
-static size_t mark(const struct review *r, struct span want, const char *typed, uint8_t *marks)
+static size_t mark(const struct review *r, struct span want, const char *typed, int select,
+                   uint8_t *marks)
 {
 	size_t n = 0;
 
@@ -896,20 +904,22 @@ static size_t mark(const struct review *r, struct span want, const char *typed, 
 		const struct review_item *it = review_item(r, i);
 		struct span raw = span_of(it->raw.p, it->raw.len);
 		bool exact = span_eq(raw, want) || strcmp(it->path, typed) == 0;
-		/* the whole project is not what .gitignore set aside in it */
-		if (!exact &&
-		    (!below(want, raw) || (want.len == 0 && it->c.flags & COMPARE_IGNORED)))
+		struct review_head h;
+
+		if (!exact && !below(want, raw))
 			continue;
 		n++;
-		/* naming a directory is not naming what runs by itself in it */
-		if (exact || it->c.tier != CLASSIFY_AUTO)
+		review_head(r, i, &h);
+		/* naming a directory is not naming what runs by itself in it, or was decided */
+		if (exact || select & REVIEW_LOOK ||
+		    (h.tier != CLASSIFY_AUTO && selected(r, i, &h, select)))
 			marks[i] = 1;
 	}
 	return n;
 }
 
 int review_match(const struct review *r, const char *cwd_rel, char *const *paths, size_t n_paths,
-                 uint32_t **out, size_t *out_n, struct err *err)
+                 int select, uint32_t **out, size_t *out_n, struct err *err)
 {
 	AUTO_FREE uint8_t *marks = xcalloc(r->n_items + 1u, 1);
 	AUTO_BUF struct buf want = { 0 };
@@ -923,7 +933,7 @@ int review_match(const struct review *r, const char *cwd_rel, char *const *paths
 		if (!join(r, &want, cwd_rel, paths[k]))
 			return err_set(err, -ENOENT, "'%s' is not in the project",
 			               vis_str(shown, sizeof(shown), span_str(paths[k])));
-		if (mark(r, span_of(want.p, want.len), paths[k], marks) == 0)
+		if (mark(r, span_of(want.p, want.len), paths[k], select, marks) == 0)
 			return err_set(err, -ENOENT, "nothing changed at '%s'",
 			               vis_str(shown, sizeof(shown), span_str(paths[k])));
 	}

@@ -102,16 +102,6 @@ const uint32_t *review_interrupted(const struct review *r, size_t *out_n);
 int review_diff(struct review *r, uint32_t i, int flags, struct buf *out, struct diff_stat *stat,
                 struct err *err) MUST_CHECK;
 
-/*
- * review_match() - the changes that PATH arguments name.
- * @cwd_rel:	path of the cwd below the project ("" at its top); arguments are relative to it
- * A directory names all below it; what is tier 1 is named only by its own path or with @deep.
- *
- * Return: 0 with a malloc'd ascending list; -ENOENT, @err naming the first without a match.
- */
-int review_match(const struct review *r, const char *cwd_rel, char *const *paths, size_t n_paths,
-                 uint32_t **out, size_t *out_n, struct err *err) MUST_CHECK;
-
 /* Reject or make pending again. Written to the disk before it returns. */
 int review_decide(struct review *r, uint32_t i, enum changeset_status v,
                   struct err *err) MUST_CHECK;
@@ -133,7 +123,21 @@ enum review_select {
 	REVIEW_AUTO = 1,    /* all that is pending, without tier 1 and what is in conflict */
 	REVIEW_ALL = 2,     /* --all: what was rejected or in conflict is tried again; no tier 1 */
 	REVIEW_IGNORED = 4, /* --ignored: what was set aside by ignore rules, too */
+	REVIEW_LOOK = 8,    /* review_match() for diffs: everything */
 };
+
+/*
+ * review_match() - the changes that PATH arguments name.
+ * @cwd_rel:	the user's directory below the project, "" for the project itself
+ * @paths:	as typed; a path is relative to @cwd_rel; with several projects the first component
+ *		is the project's name
+ * @select:	bits of enum review_select, for what lies below a path: it takes what they take,
+ *		and never what runs by itself. A path that is named exactly is taken in any case.
+ *
+ * Return: 0 with a malloc'd ascending list; -ENOENT, @err naming the first without a match.
+ */
+int review_match(const struct review *r, const char *cwd_rel, char *const *paths, size_t n_paths,
+                 int select, uint32_t **out, size_t *out_n, struct err *err) MUST_CHECK;
 
 /* The changes that a mode selects; malloc'd, ascending. @out_skipped: tier 1 left out. */
 int review_select(const struct review *r, int select, uint32_t **out, size_t *out_n,

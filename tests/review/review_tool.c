@@ -313,7 +313,7 @@ static int apply(const char *id, int n, char **args)
 		args++;
 		n--;
 	}
-	int e = n ? review_match(r, "", args, (size_t)n, &list, &n_list, &err)
+	int e = n ? review_match(r, "", args, (size_t)n, select, &list, &n_list, &err)
 	          : review_select(r, select, &list, &n_list, &skipped);
 	if (e < 0)
 		die("match", &err);
@@ -386,7 +386,7 @@ static int diff(const char *id, char *path)
 	uint32_t *list;
 	size_t n;
 
-	if (review_match(r, "", &path, 1, &list, &n, &err) < 0)
+	if (review_match(r, "", &path, 1, REVIEW_LOOK, &list, &n, &err) < 0)
 		die("match", &err);
 	for (size_t i = 0; i < n; i++) {
 		if (review_diff(r, list[i], getenv("COLOUR") ? DIFF_COLOUR : 0, &out, &stat, &err) <

@@ -916,6 +916,38 @@ def test_file_system_without_rename_flags():
         assert os.listdir(x.changes) == ["set-bbbbbb"]
 
 
+def test_a_directory_names_what_is_pending():
+    """Below a path that is named lies what was rejected, in conflict, ignored, refused or runs by
+    itself: not taken with it, and taken by its own name."""
+    def made(x):
+        for n in ("d/edited", "d/mod", "d/.gitignore"):
+            x.write(n, b"1")
+        x.rules = [("d", box.GITIGNORE, b"*.o\n")]
+        x.make(Guest().file("d/edited", b"2").file("d/mod", b"2").file("d/x.o", b"o")
+               .file("d/.env", b"s").file("d/.mcp.json", b"r").file("e", b"e"))
+        x.write("d/edited", b"mine")
+
+    with Box() as x:
+        made(x)
+        assert results(x.apply("d", want=3)) == {"d/edited": "conflict", "d/mod": "applied"}
+        assert results(x.apply("d", want=3)) == {}, "what is in conflict is not tried again"
+        assert results(x.apply(".", want=3)) == {"e": "applied"}
+        assert results(x.apply("--all", "d", want=3)) == {"d/edited": "conflict"}
+        assert results(x.apply("--ignored", "d", want=3)) == {"d/x.o": "applied"}
+        assert results(x.apply("d/.env", want=3)) == {"d/.env": "refused"}
+        assert results(x.apply("d/.mcp.json", want=3)) == {"d/.mcp.json": "applied"}
+        out = x.tool("diff", "set-aaaaaa", "d").stdout
+        for n in (b"d/edited", b"d/x.o", b"d/.mcp.json"):
+            assert n in out, (n, out)
+    with Box() as x:
+        made(x)
+        assert x.tool("lines", "set-aaaaaa", stdin="A\n").returncode == 0
+        assert results(x.apply("d")) == {}
+        assert x.read("d/mod") == b"1"
+        assert results(x.apply("d/mod")) == {"d/mod": "applied"}
+        assert results(x.apply("d/x.o")) == {"d/x.o": "applied"}
+
+
 def test_damaged_content_is_refused():
     with Box() as x:
         x.write("a", b"1")
