@@ -70,6 +70,9 @@ const struct cage_role_info cage_roles[CAGE_ROLES] = {
 	                 .memory_max = 2 * GIB,
 	                 .nofile_max = 4096,
 	                 .host_net = true },
+	/* a flow has two buffers of 128 KiB in libslirp and two descriptors on their way */
+	[CAGE_NET] = { .name = "net", .memory_max = GIB, .nofile_max = 4096 },
+	[CAGE_SWITCH] = { .name = "switch", .memory_max = GIB, .nofile_max = 512 },
 	/* the guest's memory and any number of mappings: bounded by the guest's size */
 	[CAGE_QEMU] = { .name = "qemu", .memory_max = 0, .nofile_max = 4096, .threads = true },
 };
@@ -317,20 +320,27 @@ struct calls {
 
 enum { LISTS_MAX = 8 };
 
+/* Roles that may not even try to open: what they work on is open when they begin. */
+static bool never_opens(enum cage_role role)
+{
+	return role == CAGE_IMAGE || role == CAGE_RELAY || role == CAGE_NET || role == CAGE_SWITCH;
+}
+
 static size_t role_lists(enum cage_role role, struct calls out[LISTS_MAX])
 {
 	size_t n = 0;
 
 	out[n++] = CALLS(base_calls);
+	if (!never_opens(role))
+		out[n++] = CALLS(look_calls);
 	if (role == CAGE_IMAGE)
 		out[n++] = CALLS(image_calls);
-	else if (role != CAGE_RELAY)
-		out[n++] = CALLS(look_calls);
 	if (role == CAGE_WORKER || role == CAGE_APPLY)
 		out[n++] = CALLS(change_calls);
 	if (role == CAGE_APPLY)
 		out[n++] = CALLS(owner_calls);
-	if (role == CAGE_DISK || role == CAGE_WORKER || role == CAGE_RELAY)
+	if (role == CAGE_DISK || role == CAGE_WORKER || role == CAGE_RELAY || role == CAGE_NET ||
+	    role == CAGE_SWITCH)
 		out[n++] = CALLS(socket_calls);
 	if (role == CAGE_RELAY)
 		out[n++] = CALLS(dial_calls);
@@ -434,13 +444,15 @@ static int allow_checked(scmp_filter_ctx c, enum cage_role role)
 		                     SCMP_A2(SCMP_CMP_EQ, 0));
 	if (role == CAGE_RELAY && r == 0)
 		r = allow_sockets(c);
-	if (role == CAGE_IMAGE || role == CAGE_RELAY) {
+	if (never_opens(role)) {
 		/* fstat() of some C libraries; by a path: no */
 		rule(c, &r, ok, SCMP_SYS(newfstatat),
 		     SCMP_A3_32(SCMP_CMP_MASKED_EQ, AT_EMPTY_PATH, AT_EMPTY_PATH));
 		rule(c, &r, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(newfstatat),
 		     SCMP_A3_32(SCMP_CMP_MASKED_EQ, AT_EMPTY_PATH, 0));
 	}
+	if (role == CAGE_NET)
+		rule(c, &r, ok, SCMP_SYS(socketpair), SCMP_A0_32(SCMP_CMP_EQ, AF_UNIX));
 	if (cage_roles[role].threads)
 		rule(c, &r, ok, SCMP_SYS(clone),
 		     SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));

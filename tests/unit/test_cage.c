@@ -55,12 +55,13 @@ enum {
 };
 
 #define R(role) (1U << CAGE_##role)
-#define OURS (R(SCAN) | R(DISK) | R(WORKER) | R(IMAGE) | R(APPLY) | R(REVIEW) | R(RELAY))
-#define LOOKS (OURS & ~(R(IMAGE) | R(RELAY)))
+#define OURS (R(SCAN) | R(DISK) | R(WORKER) | R(IMAGE) | R(APPLY) | R(REVIEW) | NETWORK)
+#define NETWORK (R(RELAY) | R(NET) | R(SWITCH))
+#define LOOKS (OURS & ~(R(IMAGE) | NETWORK))
 #define OFFLINE (OURS & ~R(RELAY))
 #define CHANGES (R(WORKER) | R(APPLY))
 #define THREADS (R(SCAN) | R(DISK))
-#define SOCKETS (R(DISK) | R(WORKER) | R(RELAY))
+#define SOCKETS (R(DISK) | R(WORKER) | NETWORK)
 
 struct env {
 	char dir[64];  /* holds "secret" and the workspace "ws" */
@@ -135,6 +136,20 @@ static int do_inet(void)
 static int do_unix(void)
 {
 	return err_of(socket(AF_UNIX, SOCK_STREAM, 0));
+}
+
+static int do_pair(void)
+{
+	int sv[2];
+
+	return err_of(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv));
+}
+
+static int do_inet_pair(void)
+{
+	int sv[2];
+
+	return err_of(socketpair(AF_INET, SOCK_STREAM, 0, sv));
 }
 
 static int do_connect(void)
@@ -519,6 +534,9 @@ static const struct row {
 	{ "a directory that is not listed", OURS, do_other_dir, REFUSED, 0 },
 	{ "inet socket", OFFLINE, do_inet, KILLED, 0 },
 	{ "unix socket", OURS, do_unix, KILLED, 0 },
+	{ "a socketpair", R(NET), do_pair, 0, 0 },
+	{ "a socketpair", OURS & ~R(NET), do_pair, KILLED, 0 },
+	{ "a socketpair of another kind", OURS, do_inet_pair, KILLED, 0 },
 	{ "connect", OFFLINE, do_connect, KILLED, 0 },
 	{ "TCP and UDP to a listener", R(RELAY), do_dial, 0, 0 },
 	{ "raw socket", R(RELAY), do_raw_socket, KILLED, 0 },
@@ -552,7 +570,7 @@ static const struct row {
 	{ "owners and xattrs", R(APPLY), do_owner, 0, 0 },
 	{ "owners and xattrs", R(WORKER), do_owner, KILLED, 0 },
 	{ "clone a range", R(DISK) | R(APPLY) | R(WORKER), do_clone_range, NOT_KILLED, 0 },
-	{ "clone a range", R(SCAN) | R(REVIEW) | R(IMAGE) | R(RELAY), do_clone_range, KILLED, 0 },
+	{ "clone a range", OURS & ~(R(DISK) | R(APPLY) | R(WORKER)), do_clone_range, KILLED, 0 },
 	{ "sendmsg", SOCKETS, do_sendmsg, 0, 0 },
 	{ "sendmsg", OURS & ~SOCKETS, do_sendmsg, KILLED, 0 },
 	{ "thread", THREADS, do_thread, 0, 0 },
