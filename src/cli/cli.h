@@ -64,6 +64,7 @@ int cmd_apply(int argc, char **argv);
 int cmd_discard(int argc, char **argv);
 int cmd_recover(int argc, char **argv);
 int cmd_image(int argc, char **argv);
+int cmd_net(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 

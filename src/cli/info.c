@@ -33,6 +33,10 @@ int cmd_info(int argc, char **argv)
 		code = cli_fail(&e);
 		goto out;
 	}
+	if (plan_network(&p, built ? &img.registries : NULL, &e) < 0) {
+		code = cli_fail(&e);
+		goto out;
+	}
 	const struct image_info *ii = built ? &img.info : NULL;
 	int r = p.json ? report_info_json(&b, &p, scan, ii) : report_info(&b, &p, scan, ii);
 	code = r < 0 ? CLI_EXIT_REFUSED : cli_print(&b, p.accel_ok ? 0 : CLI_EXIT_OPEN);

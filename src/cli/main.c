@@ -25,6 +25,8 @@ extern const struct cli_opt *const host_opts[];
 extern const size_t host_n_opts[];
 extern const struct cli_opt *const recover_opts;
 extern const size_t recover_n_opts;
+extern const struct cli_opt *const net_opts;
+extern const size_t net_n_opts;
 
 enum { HELP_TABLE = 16 };
 
@@ -47,6 +49,8 @@ static const struct command commands[] = {
 	{ "discard", cmd_discard, "discard [-c ID] [-y]", "remove a change set" },
 	{ "recover", cmd_recover, "recover [SANDBOX]", "take the changes out of a run that died" },
 	{ "image", cmd_image, "image build|ls|rm|verify [NAME]", "base images" },
+	{ "net", cmd_net, "net log|check|hosts|learn|allow|deny|callback [WORDS] [SANDBOX]",
+	  "what the network allows, what it decided, and changes to it" },
 	{ "doctor", cmd_doctor, "doctor [--json]", "check this host, with remedies" },
 	{ "version", cmd_version, "version", "version and build" },
 	{ "help", cmd_help, "help [COMMAND]", "this text, or a command's options" },
@@ -70,6 +74,9 @@ static void opts_of(const char *name, const struct cli_opt **o, size_t *n)
 		unsigned i = name[0] == 'i';
 		*o = host_opts[i];
 		*n = host_n_opts[i];
+	} else if (strcmp(name, "net") == 0) {
+		*o = net_opts;
+		*n = net_n_opts;
 	} else if (strcmp(name, "recover") == 0) {
 		*o = recover_opts;
 		*n = recover_n_opts;

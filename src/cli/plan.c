@@ -41,8 +41,6 @@ enum {
 	O_QUIET,
 	O_WORKSPACE,
 	O_MODE,
-	O_NETWORK,
-	O_EGRESS,
 	O_NAME,
 	O_YES,
 };
@@ -68,10 +66,8 @@ const struct cli_opt plan_opts[] = {
 	{ "pull", 0, CLI_VALUE, O_PULL, "missing|always|never", "when the image is built" },
 	{ "no-image-cache", 0, CLI_FLAG, O_NOCACHE, NULL,
 	  "build the image anew; not with --pull never" },
-	{ "network", 0, CLI_VALUE, O_NETWORK, "offline", "only offline in this version" },
-	{ "egress", 0, CLI_VALUE, O_EGRESS, "PROFILE",
-	  "not in this version: the guest is offline" },
-	{ "egress-profile", 0, CLI_VALUE, O_EGRESS, "PROFILE", "the same as --egress" },
+	NETOPTS_POLICY,
+	NETOPTS_PORTS,
 	{ "name", 0, CLI_VALUE, O_NAME, "SESSION", "not in this version: named sessions" },
 	{ "ready-timeout", 0, CLI_VALUE, O_READY, "SECONDS",
 	  "for the boot (10; 120 under emulation)" },
@@ -131,12 +127,13 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 		                             "background" };
 	static const char *const users[] = { "agent", "root" };
 	static const char *const modes[] = { "snapshot", "direct" };
-	static const char *const nets[] = { "offline", "isolated", "shared" };
 	struct parse *ps = arg;
 	struct plan *p = ps->p;
 	uint64_t n;
 	int r;
 
+	if (id >= NETOPT_FIRST)
+		return netopts_take(&p->net, id, v, err);
 	switch (id) {
 	case O_ACCEL:
 		if (vmm_accel_parse(v, &p->accel_asked) < 0)
@@ -242,17 +239,6 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 				"view, and `cloche apply` writes back what you accept");
 		}
 		return r < 0 ? r : 0;
-	case O_NETWORK:
-		r = choice(v, nets, ARRAY_LEN(nets), "--network", err);
-		if (r > 0) {
-			err_set(err, -ENOTSUP, "network '%s' cannot be enforced in this version",
-			        v);
-			return err_hint(err, "use --network offline, the default");
-		}
-		return r < 0 ? r : 0;
-	case O_EGRESS:
-		err_set(err, -ENOTSUP, "egress profiles cannot be enforced in this version");
-		return err_hint(err, "the guest has no network: leave the option out");
 	case O_NAME:
 		err_set(err, -ENOTSUP, "named sessions are not available in this version");
 		return err_hint(err,
@@ -429,6 +415,9 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		*out_exit = r == -ENOTSUP ? CLI_EXIT_REFUSED : CLI_EXIT_USAGE;
 		return r;
 	}
+	r = netopts_settle(&p->net, &p->config.net, err);
+	if (r < 0)
+		return r;
 	if (n_words == 0) {
 		err_set(err, -EINVAL, "which agent?");
 		return err_hint(err, "cloche run shell [DIR] [-- COMMAND]; known agents: shell");
@@ -490,6 +479,7 @@ void plan_fini(struct plan *p)
 	}
 	free(p->hint_below_git);
 	free(p->cwd);
+	netplan_fini(&p->netplan);
 	config_fini(&p->config);
 	state_dirs_fini(&p->dirs);
 	*p = (struct plan){ 0 };
@@ -505,6 +495,12 @@ int plan_host(struct plan *p, struct err *err)
 	if (r < 0 && err)
 		p->accel_err = *err;
 	return r;
+}
+
+int plan_network(struct plan *p, const struct registry_list *image, struct err *err)
+{
+	return netplan_init(&p->netplan, &p->net, &p->config.net, p->agent, p->dirs.cache, image,
+	                    err);
 }
 
 uint32_t plan_ready_ms(const struct plan *p)

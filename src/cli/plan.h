@@ -7,6 +7,7 @@
 #define CLOCHE_CLI_PLAN_H
 
 #include "cli/cli.h"
+#include "cli/netplan.h"
 #include "image/image.h"
 #include "super/client.h"
 #include "vmm/vmm.h"
@@ -37,12 +38,15 @@ struct plan {
 	enum config_apply apply;
 	bool apply_given, allow_home, debug, timings, keep, root_user, json, quiet;
 	enum plan_pull pull;
+	struct netopts net; /* settled */
 	const char *image_name, *log_file, *trace_file, *exec;
 	/* worked out by plan_host() */
 	struct vmm_kvm_report kvm;
 	enum vmm_accel accel;
 	bool accel_ok;
 	struct err accel_err;
+	/* worked out by plan_network() */
+	struct netplan netplan;
 };
 
 extern const struct cli_opt plan_opts[];
@@ -66,6 +70,12 @@ int plan_open_dir(const char *dir, bool allow_home, char *out_path, struct err *
 
 /* Probe the accelerator. Return: 0 or -errno with @err when no machine could run. */
 int plan_host(struct plan *p, struct err *err) MUST_CHECK;
+
+/*
+ * plan_network() - the network's policy. @image: its registries, or NULL (not built).
+ * Return: 0, or -errno with @err.
+ */
+int plan_network(struct plan *p, const struct registry_list *image, struct err *err) MUST_CHECK;
 
 uint32_t plan_ready_ms(const struct plan *p);
 

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/vis.h"
 #include "cage/cage.h"
+#include "cli/netreport.h"
 #include "term/screen.h"
 
 enum { SHOWN_MAX = 5 };
@@ -85,8 +86,9 @@ int report_banner(struct buf *b, const struct plan *p, const char *scan_json)
 			r = buf_printf(b, ")");
 	}
 	if (r == 0)
-		r = buf_printf(b, " in a microVM%s\n        network offline   keys: none\n",
-		               p->accel == VMM_ACCEL_KVM ? ", KVM" : "");
+		r = buf_printf(b, " in a microVM%s\n", p->accel == VMM_ACCEL_KVM ? ", KVM" : "");
+	if (r == 0)
+		r = netreport_banner(b, &p->netplan, "none");
 	if (r == 0 && p->accel == VMM_ACCEL_TCG)
 		r = buf_printf(
 			b,
@@ -232,8 +234,10 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 		               term_fmt_size(s2, p->disk_bytes),
 		               term_fmt_size((char[TERM_FMT_BYTES]){ 0 }, p->tmp_bytes));
 	if (r == 0)
+		r = netreport_info(b, &p->netplan, &p->net);
+	if (r == 0)
 		r = buf_printf(b,
-		               "network     offline (no network device)\nkeys        none\n"
+		               "keys        none\n"
 		               "user        %s\nreview      --apply=%s\n",
 		               p->root_user ? "root in the guest (--user root)"
 		                            : "agent (uid 1000), no capabilities, no_new_privs",
@@ -263,16 +267,18 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 		                  (json_int_t)img->built_s);
 	}
 	json_t *top =
-		json_pack("{si ss ss sb ss so so s{si sI sI sI} ss s[] ss ss}", "schema", 1,
-	                  "agent", p->agent, "isolation", text, "can_run", p->accel_ok,
-	                  "accelerator", p->accel_ok ? vmm_accel_name(p->accel) : "none", "image",
-	                  image, "projects", projects, "resources", "vcpus", (int)p->vcpus,
-	                  "memory", (json_int_t)((uint64_t)p->memory_mib << 20), "disk",
-	                  (json_int_t)p->disk_bytes, "tmp", (json_int_t)p->tmp_bytes, "network",
-	                  "offline", "credentials", "user", p->root_user ? "root" : "agent",
-	                  "apply", config_apply_name(p->apply));
+		json_pack("{si ss ss sb ss so so s{si sI sI sI} s[] ss ss}", "schema", 1, "agent",
+	                  p->agent, "isolation", text, "can_run", p->accel_ok, "accelerator",
+	                  p->accel_ok ? vmm_accel_name(p->accel) : "none", "image", image,
+	                  "projects", projects, "resources", "vcpus", (int)p->vcpus, "memory",
+	                  (json_int_t)((uint64_t)p->memory_mib << 20), "disk",
+	                  (json_int_t)p->disk_bytes, "tmp", (json_int_t)p->tmp_bytes, "credentials",
+	                  "user", p->root_user ? "root" : "agent", "apply",
+	                  config_apply_name(p->apply));
 	if (top)
 		(void)json_object_set_new(top, "workspace_mode", json_string("snapshot"));
+	if (top)
+		netreport_info_json(top, &p->netplan, &p->net);
 	if (top && scan)
 		(void)json_object_set_new(top, "scan", scan);
 	else

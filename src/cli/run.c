@@ -17,6 +17,7 @@
 #include "base/path.h"
 #include "base/vis.h"
 #include "cli/cli.h"
+#include "cli/netreport.h"
 #include "cli/plan.h"
 #include "cli/report.h"
 #include "cli/session.h"
@@ -31,6 +32,7 @@ enum { ENV_MAX = 64, LOGS_KEPT = 30 };
 struct run {
 	struct plan p;
 	struct image img;
+	struct ports ports;
 	int scan_report_fd;
 	bool quiet;
 	uint64_t t0_ns;
@@ -92,7 +94,7 @@ static void banner(void *arg)
 	if (lseek(run->scan_report_fd, 0, SEEK_SET) == 0)
 		(void)!fd_read_file(run->scan_report_fd, REPORT_BYTES_MAX, &text,
 		                    NULL); /* shown without */
-	if (report_banner(&b, &run->p, text) == 0)
+	if (report_banner(&b, &run->p, text) == 0 && ports_put(&run->ports, &b) == 0)
 		(void)!write(2, b.p, b.len); /* a closed stderr shows nothing */
 	buf_fini(&b);
 }
@@ -150,6 +152,12 @@ static void make_env(struct env *e, const struct plan *p, const char *id)
 	put_env(e, xstrdup("SHELL=/bin/bash"));
 	put_env(e, xstrdup("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
 	put_env(e, xstrdup("GIT_TERMINAL_PROMPT=0"));
+	if (p->netplan.ca.n) {
+		/* node has a bundle of its own; OpenSSL looks for a certificate by its hash in
+		 * the folder, where ours are not, unless it is told of the file */
+		put_env(e, xstrdup("NODE_EXTRA_CA_CERTS=" HOSTCA_GUEST_FILE));
+		put_env(e, xstrdup("SSL_CERT_FILE=" HOSTCA_GUEST_BUNDLE));
+	}
 	put_env(e, xasprintf("CLOCHE_AGENT_NAME=%s", p->agent));
 	put_env(e, xasprintf("CLOCHE_WORKSPACE=/work/%s", p->projects[0].name));
 	put_env(e, xasprintf("CLOCHE_SESSION_ID=%s", id));
@@ -234,6 +242,21 @@ int run_session(const struct plan *p, const struct session_opts *so, struct sess
 	return r;
 }
 
+/* What the network refused; said with --quiet, too: it may be why the command failed. */
+static void report_refused(const struct session_opts *so)
+{
+	AUTO_BUF struct buf b = { 0 };
+
+	if (so->spec.net.mode == NET_OFFLINE || !so->spec.net.events_path)
+		return;
+	int r = netreport_refused(&b, so->spec.net.events_path);
+	if (r < 0)
+		(void)fprintf(stderr, "cloche: cannot read what the network refused: %s\n",
+		              strerror(-r));
+	else
+		(void)!fd_write_all(2, b.p, b.len); /* a closed stderr shows nothing */
+}
+
 int run_after(const struct plan *p, const struct session_opts *so, const struct session_result *res)
 {
 	char took[TERM_FMT_BYTES];
@@ -246,6 +269,7 @@ int run_after(const struct plan *p, const struct session_opts *so, const struct 
 		return status;
 	}
 	diagnose(res, p);
+	report_refused(so);
 	if (!p->quiet && res->exit_status >= 0 && tty)
 		(void)fprintf(stderr, "%s exited %d after %s\n", p->agent, res->exit_status,
 		              term_fmt_duration(took, run_monotonic_ns() - so->t0_ns));
@@ -268,6 +292,27 @@ int run_after(const struct plan *p, const struct session_opts *so, const struct 
 	return status;
 }
 
+/* What the monitor is told of the network; *out_fd is the policy, the caller's. */
+static int make_net_spec(struct run *run, const char *id, const char *events_path,
+                         struct net_spec *out, int *out_fd, struct err *err)
+{
+	const struct netplan *n = &run->p.netplan;
+
+	int r = ports_open(&run->ports, &run->p.net, id, err);
+	if (r < 0)
+		return r;
+	*out = (struct net_spec){ .mode = n->mode, .policy_fd = -1, .events_path = events_path };
+	memcpy(out->ports, run->ports.v, sizeof(out->ports));
+	out->n_ports = run->ports.n;
+	for (size_t i = 0; i < n->n_search; i++)
+		out->search[out->n_search++] = n->search[i];
+	if (n->mode == NET_OFFLINE)
+		return 0;
+	out->profile = egress_profile_of(n->policy);
+	*out_fd = out->policy_fd = net_policy_fd(n->policy);
+	return *out_fd < 0 ? err_code(err, *out_fd, "cannot keep the network's policy") : 0;
+}
+
 static int refuse_no_sandbox(struct plan *p, struct err *err)
 {
 	int r = state_dirs_init(&p->dirs, true, err);
@@ -283,8 +328,10 @@ int cmd_run(int argc, char **argv)
 	struct plan *p = &run.p;
 	struct err e = { 0 };
 	struct env env = { 0 };
-	int exit_code = CLI_EXIT_REFUSED, log_fd = -1;
+	int exit_code = CLI_EXIT_REFUSED, log_fd = -1, policy_fd = -1;
 	AUTO_FREE char *log_path = NULL;
+	AUTO_FREE char *events_path = NULL;
+	struct net_spec net;
 	char id[CHANGESET_ID_MAX + 1];
 
 	run.t0_ns = run_monotonic_ns();
@@ -295,10 +342,17 @@ int cmd_run(int argc, char **argv)
 		goto out;
 	}
 	exit_code = CLI_EXIT_REFUSED;
+	if (p->net.mode != NET_OFFLINE) {
+		err_set(&e, -ENOTSUP, "network '%s' cannot be enforced in this version",
+		        net_mode_name(p->net.mode));
+		err_hint(&e, "use --network offline, the default");
+		goto fail;
+	}
 	run.quiet = p->quiet;
 	state_dirs_fini(&p->dirs);
 	if (refuse_no_sandbox(p, &e) < 0 || plan_host(p, &e) < 0 ||
-	    run_get_image(p, &run.img, p->quiet, &e) < 0)
+	    run_get_image(p, &run.img, p->quiet, &e) < 0 ||
+	    plan_network(p, &run.img.registries, &e) < 0)
 		goto fail;
 	changeset_make_id(id, p->projects[0].path);
 	if (open_log(p, id, &log_path, &log_fd, &e) < 0)
@@ -308,7 +362,17 @@ int cmd_run(int argc, char **argv)
 		err_code(&e, run.scan_report_fd, "cannot create a temporary file");
 		goto fail;
 	}
+	events_path = netreport_events_path(&p->dirs, id);
+	if (make_net_spec(&run, id, events_path, &net, &policy_fd, &e) < 0)
+		goto fail;
+	if (net.n_ports) {
+		err_set(&e, -ENOTSUP, "ports cannot be published in this version");
+		goto fail;
+	}
 	make_env(&env, p, id);
+	const struct span cas = span_of(p->netplan.ca.pem.p, p->netplan.ca.pem.len);
+	const struct session_file files[] = { { HOSTCA_GUEST_FILE, cas, false },
+		                              { HOSTCA_GUEST_BUNDLE, cas, true } };
 	/* no words: the agent's own command, here a login shell */
 	const char *exec_argv[2] = { p->exec ? p->exec : "/bin/bash", NULL };
 	const char **all = xcalloc(p->n_words + 2, sizeof(*all));
@@ -344,7 +408,10 @@ int cmd_run(int argc, char **argv)
 			.keep = p->keep || getenv("CLOCHE_KEEP_SANDBOX"),
 			.log_fd = log_fd,
 			.scan_report_fd = run.scan_report_fd,
+			.net = net,
 		},
+		.files = files,
+		.n_files = cas.len ? ARRAY_LEN(files) : 0,
 		.argv = all,
 		.n_argv = n,
 		.env = (const char *const *)env.v,
@@ -368,6 +435,8 @@ out:
 	for (size_t i = 0; i < env.n; i++)
 		free(env.v[i]);
 	auto_close_(&log_fd);
+	auto_close_(&policy_fd);
+	ports_close(&run.ports);
 	auto_close_(&run.scan_report_fd);
 	image_close(&run.img);
 	plan_fini(p);

@@ -62,6 +62,7 @@ struct session {
 	bool status_came; /* the worker said how the command ended: nothing more of it comes */
 	bool shown;       /* something of the guest went to a terminal */
 	bool lost;        /* the connection is over, the monitor is not */
+	size_t file, file_at, files_out; /* next file and byte to send; answers that are due */
 	unsigned notes;
 	unsigned breaks; /* how often the user asked to stop while we finish */
 	struct sink sink[2];
@@ -369,6 +370,38 @@ static void start_command(struct session *s)
 	}
 }
 
+/*
+ * Files for the guest, in pieces of which a few may be on their way at once: the
+ * worker keeps no queue. One that the guest cannot take is said, and the run goes on.
+ */
+static int send_files(struct session *s)
+{
+	while (s->file < s->o->n_files && s->files_out < CTL_FILES_MAX) {
+		const struct session_file *f = &s->o->files[s->file];
+		size_t n = MIN(f->bytes.len - s->file_at, (size_t)MSG_FILE_CHUNK_MAX);
+		struct ctl m = { .type = CTL_FILE,
+			         .file = { .path = span_str(f->path),
+			                   .mode = 0644,
+			                   .bytes = span_of(f->bytes.p + s->file_at, n) } };
+		m.file.flags = s->file_at ? MSG_FILE_APPEND : f->extend ? MSG_FILE_EXTEND : 0;
+		int r = client_send(&s->c, &m);
+		if (r < 0)
+			return r;
+		s->files_out++;
+		s->file_at += n;
+		if (s->file_at == f->bytes.len) {
+			s->file++;
+			s->file_at = 0;
+		}
+	}
+	return 0;
+}
+
+static bool files_done(const struct session *s)
+{
+	return s->file == s->o->n_files && s->files_out == 0;
+}
+
 /* Text of the worker, which made the guest's part of it visible before: no doubled backslashes. */
 static const char *seen(char *dst, size_t cap, struct span text)
 {
@@ -460,6 +493,12 @@ static void on_phase(struct session *s, const struct ctl *m)
 	}
 }
 
+static void maybe_start(struct session *s)
+{
+	if (!s->interrupted && !s->failed && !s->finishing)
+		start_command(s);
+}
+
 static int on_message(void *arg, const struct ctl *m)
 {
 	struct session *s = arg;
@@ -473,8 +512,20 @@ static int on_message(void *arg, const struct ctl *m)
 		if (s->up)
 			return -EPROTO;
 		s->up = true;
-		if (!s->interrupted && !s->failed && !s->finishing)
-			start_command(s);
+		if (send_files(s) < 0)
+			return 0; /* gone: over() comes */
+		if (files_done(s))
+			maybe_start(s);
+		return 0;
+	case CTL_FILED:
+		if (s->files_out == 0)
+			return -EPROTO;
+		s->files_out--;
+		if (m->filed.code < 0)
+			say(s, "the guest did not take a file: %s",
+			    seen(text, sizeof(text), m->filed.text));
+		if (send_files(s) == 0 && files_done(s))
+			maybe_start(s);
 		return 0;
 	case CTL_STARTED:
 		if (!s->up || s->started || m->started.channel != CHANNEL)

@@ -8,8 +8,17 @@
 
 #include "super/client.h"
 
+/* A file for the guest, root's, before the command runs. */
+struct session_file {
+	const char *path;
+	struct span bytes;
+	bool extend; /* behind what is there (wire/msg.h) */
+};
+
 struct session_opts {
 	struct client_spec spec;
+	const struct session_file *files;
+	size_t n_files;
 	const char *const *argv; /* of the command; n_argv 0: a login shell */
 	size_t n_argv;
 	const char *const *env; /* NAME=VALUE */

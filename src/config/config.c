@@ -25,7 +25,7 @@ void config_init(struct config *c)
 		.memory_mib = 4096,
 		.disk_bytes = (uint64_t)16 << 30,
 		.apply = CONFIG_APPLY_ASK,
-		.net = { .mode = "isolated", .profile = EGRESS_STANDARD, .host_ca = true },
+		.net = { .mode = "offline", .profile = EGRESS_STANDARD, .host_ca = true },
 	};
 }
 

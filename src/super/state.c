@@ -340,7 +340,15 @@ static int newest_first(const void *a, const void *b)
 	return x->t.tv_nsec < y->t.tv_nsec ? 1 : x->t.tv_nsec > y->t.tv_nsec ? -1 : 0;
 }
 
-void state_prune_logs(const struct state_dirs *d, size_t keep)
+static bool is_events(const char *name)
+{
+	size_t n = strlen(name), k = strlen(STATE_EVENTS_SUFFIX);
+
+	return n > k && strcmp(name + n - k, STATE_EVENTS_SUFFIX) == 0;
+}
+
+/* Of the logs, or of the files of decisions. */
+static void prune(const struct state_dirs *d, size_t keep, bool events)
 {
 	DIR *dir = opendir(d->logs);
 	struct log_file *v = NULL;
@@ -350,7 +358,7 @@ void state_prune_logs(const struct state_dirs *d, size_t keep)
 		return;
 	for (struct dirent *e; (e = readdir(dir));) {
 		struct stat st;
-		if (e->d_name[0] == '.' ||
+		if (e->d_name[0] == '.' || is_events(e->d_name) != events ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		    !S_ISREG(st.st_mode))
 			continue;
@@ -364,4 +372,10 @@ void state_prune_logs(const struct state_dirs *d, size_t keep)
 		(void)unlinkat(dirfd(dir), v[i].name, 0); /* another run may have been first */
 	free(v);
 	(void)closedir(dir); /* only read */
+}
+
+void state_prune_logs(const struct state_dirs *d, size_t keep)
+{
+	prune(d, keep, false);
+	prune(d, keep, true);
 }

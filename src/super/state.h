@@ -79,7 +79,10 @@ int state_list(const struct state_dirs *d, struct state_item **out, size_t *out_
                struct err *err) MUST_CHECK;
 void state_items_free(struct state_item *it, size_t n);
 
-/* Keep the newest @keep files of the logs folder. */
+/* logs/ID.log, and logs/ID.events.jsonl: what the network decided. */
+#define STATE_EVENTS_SUFFIX ".events.jsonl"
+
+/* Keep the newest @keep of either kind. */
 void state_prune_logs(const struct state_dirs *d, size_t keep);
 
 #endif

@@ -273,7 +273,6 @@ def test_refusals(h):
         (["run", "shell", p, "--review", "--apply", "auto"], 2, "contradict"),
         (["run", "shell", p, "--workspace-mode", "direct"], 125, "direct mode"),
         (["run", "shell", p, "--network", "isolated"], 125, "cannot be enforced"),
-        (["run", "shell", p, "--egress", "locked"], 125, "cannot be enforced"),
         (["run", "shell", home], 125, "--allow-home"),
         (["run", "shell", "/"], 125, "--allow-home"),
         (["run", "shell", p, p], 125, "named twice"),

@@ -130,7 +130,7 @@ static void test_network(void **state UNUSED)
 	char text[HOST_PATTERN_BYTES];
 
 	assert_int_equal(parse(&c, "network: {}\n", &e), 0);
-	assert_string_equal(c.net.mode, "isolated");
+	assert_string_equal(c.net.mode, "offline");
 	assert_int_equal(c.net.profile, EGRESS_STANDARD);
 	assert_true(c.net.host_ca && !c.net.publish_localhost);
 	config_fini(&c);
