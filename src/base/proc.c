@@ -20,7 +20,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 
-enum { CHILD_FD_BASE = 200, CHILD_FDS_MAX = 32 };
+enum { CHILD_FD_BASE = 256, CHILD_FDS_MAX = 128 };
 
 /* In the child: only async-signal-safe calls until exec. */
 NORETURN static void child_main(const struct proc_spec *s, int report, pid_t parent)

@@ -101,7 +101,10 @@ static void on_super(void *arg, uint32_t events UNUSED)
 		c->over(c->arg);
 }
 
-enum { CLIENT_ARGS = 2 * (MSG_PROJECTS_MAX + 256) + 64 };
+enum {
+	CLIENT_ARGS = 2 * (MSG_PROJECTS_MAX + 256 + NET_PORTS_MAX + NET_SEARCH_MAX) + 80,
+	CLIENT_FDS = 32 + CLIENT_PORT_FDS_MAX,
+};
 
 struct words {
 	char *v[CLIENT_ARGS];
@@ -120,14 +123,43 @@ static void put2(struct words *w, const char *key, char *value)
 	put(w, value);
 }
 
+/* @s has CLIENT_PORT_FDS_MAX descriptors of ports at most. */
+static void put_net(struct words *w, struct proc_fd *fds, size_t *k, const struct net_spec *s)
+{
+	int to = CLIENT_FD_PORTS;
+
+	for (size_t i = 0; i < s->n_ports; i++) {
+		const struct net_port *p = &s->ports[i];
+		put2(w, "--port",
+		     xasprintf("%d+%u:%u:%d:%u:%s", to, p->n_fds, p->guest_port, p->once,
+		               p->deadline_s, p->label ? p->label : ""));
+		for (size_t n = 0; n < p->n_fds; n++)
+			fds[(*k)++] = (struct proc_fd){ .from = p->fds[n], .to = to++ };
+	}
+	if (s->events_path)
+		put2(w, "--events", xstrdup(s->events_path));
+	if (s->mode == NET_OFFLINE)
+		return;
+	put2(w, "--network", xstrdup(net_mode_name(s->mode)));
+	put2(w, "--egress", xstrdup(egress_profile_name(s->profile)));
+	fds[(*k)++] = (struct proc_fd){ .from = s->policy_fd, .to = CLIENT_FD_POLICY };
+	put2(w, "--policy", xasprintf("%d", CLIENT_FD_POLICY));
+	for (size_t i = 0; i < s->n_search; i++)
+		put2(w, "--search", xstrdup(s->search[i]));
+	if (s->name)
+		put2(w, "--net-name", xstrdup(s->name));
+	if (s->keep_address)
+		put(w, xstrdup("--keep-address"));
+}
+
 int client_start(struct client *c, struct loop *l, const struct client_spec *s, struct err *err)
 {
 	extern char **environ;
 	AUTO_FREE char *dir = proc_self_dir();
 	AUTO_FREE char *path = xasprintf("%s/cloche-super", dir);
 	struct words w = { 0 };
-	struct proc_fd fds[32];
-	size_t k = 0;
+	struct proc_fd fds[CLIENT_FDS];
+	size_t k = 0, port_fds = 0;
 	int sv[2], rep[2];
 
 	c->l = l;
@@ -135,6 +167,10 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 	c->super_src.fd = -1;
 	if (s->n_projects > 20)
 		return err_set(err, -E2BIG, "more than 20 projects in one sandbox");
+	for (size_t i = 0; i < s->net.n_ports; i++)
+		port_fds += s->net.ports[i].n_fds;
+	if (s->net.n_ports > NET_PORTS_MAX || port_fds > CLIENT_PORT_FDS_MAX)
+		return err_set(err, -E2BIG, "too many published ports");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
 		return err_errno(err, "cannot create a socket pair");
 	AUTO_CLOSE int theirs = sv[1];
@@ -162,7 +198,7 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 		put2(&w, "--scan-report", xstrdup("103"));
 	}
 	for (size_t i = 0; i < s->n_projects; i++) {
-		int to = 110 + (int)i;
+		int to = CLIENT_FD_PROJECTS + (int)i;
 		fds[k++] = (struct proc_fd){ .from = s->project_fds[i], .to = to };
 		put2(&w, "--project",
 		     xasprintf("%d:%s:%s", to, s->projects[i].name, s->projects[i].path));
@@ -191,6 +227,7 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 		put(&w, xstrdup("--keep"));
 	if (s->recover)
 		put(&w, xstrdup("--recover"));
+	put_net(&w, fds, &k, &s->net);
 	w.v[w.n] = NULL;
 	struct proc_spec spec = {
 		.path = path,

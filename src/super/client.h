@@ -17,6 +17,15 @@
 #include "super/state.h"
 #include "vmm/vmm.h"
 
+enum {
+	/* numbers of descriptors in the monitor */
+	CLIENT_FD_POLICY = 104,
+	CLIENT_FD_PROJECTS = 110,
+	CLIENT_FD_PORTS = 140,
+	CLIENT_PORT_FDS_MAX = 64,
+	CLIENT_FDS_END = CLIENT_FD_PORTS + CLIENT_PORT_FDS_MAX,
+};
+
 /* What to start. Strings are borrowed for the call. */
 struct client_spec {
 	const char *id, *agent, *hostname, *log_path;

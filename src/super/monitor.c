@@ -39,7 +39,9 @@
 #include "image/image.h"
 #include "review/changeset.h"
 #include "super/child.h"
+#include "super/client.h"
 #include "super/link.h"
+#include "super/netproc.h"
 #include "super/spawn.h"
 #include "super/state.h"
 #include "vmm/vmm.h"
@@ -64,6 +66,7 @@ struct monitor {
 	uid_t uid;
 	bool recover, keep, scanned, booted, published, unchanged, off, ending;
 	struct link_msg last; /* what the CLI is told at the end */
+	struct netproc *net;  /* NULL: offline, and no port is published */
 	/* from the command line */
 	int client_fd;
 	int project_fds[MSG_PROJECTS_MAX];
@@ -74,6 +77,7 @@ struct monitor {
 	enum vmm_accel accel;
 	uint32_t ready_ms;
 	uint64_t records_max;
+	struct net_spec spec;
 };
 
 static struct monitor m;
@@ -144,14 +148,18 @@ static int publish(int exit_status, bool recovered, struct err *err)
 		                       .recovered = recovered,
 		                       .projects = projects,
 		                       .n_projects = (uint32_t)m.st.n_projects };
+	struct stat st;
 
 	(void)snprintf(meta.id, sizeof(meta.id), "%s", m.st.id); /* one run, one set */
 	(void)snprintf(meta.agent, sizeof(meta.agent), "%s", m.st.agent);
 	(void)snprintf(meta.sandbox, sizeof(meta.sandbox), "%s", m.st.id);
-	for (size_t i = 0; i < m.st.n_projects; i++)
+	for (size_t i = 0; i < m.st.n_projects; i++) {
+		if (fstat(m.project_fds[i], &st) < 0)
+			return err_errno(err, "cannot look at project '%s'", m.st.projects[i].name);
 		projects[i] = (struct changeset_project){ .path = m.st.projects[i].path,
-			                                  .dev = m.st.projects[i].dev,
-			                                  .ino = m.st.projects[i].ino };
+			                                  .dev = (uint64_t)st.st_dev,
+			                                  .ino = st.st_ino };
+	}
 	AUTO_CLOSE int set =
 		openat(m.staging_fd, m.st.id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (set < 0)
@@ -208,6 +216,8 @@ static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
 		m.booted = true;
 		return;
 	case LINK_RUNNING:
+		if (m.net && m.st.phase == STATE_STARTING)
+			netproc_open_ports(m.net);
 		r = m.st.phase == STATE_STARTING ? set_phase(STATE_RUNNING) : 0;
 		to_worker(LINK_OK, r, NULL, NULL);
 		return;
@@ -242,6 +252,8 @@ static void on_worker(void *arg UNUSED, uint32_t events UNUSED)
 		if (m.off)
 			return;
 		m.off = true;
+		if (m.net)
+			netproc_expect_end(m.net);
 		loop_timer_set(m.l, &m.timer, OFF_GRACE_MS, stop, NULL);
 		return;
 	default:
@@ -308,6 +320,8 @@ static void on_child(void *arg UNUSED, struct child *s)
 		to_worker(LINK_DISK_GONE, e.code, e.text, e.hint);
 		return;
 	case CH_QEMU:
+		if (m.net)
+			netproc_expect_end(m.net);
 		/* the worker has a last word; one that is stopped or lies must not keep us */
 		loop_timer_set(m.l, &m.timer, OFF_GRACE_MS, stop, NULL);
 		if (m.off || m.published) {
@@ -339,6 +353,48 @@ static void on_child(void *arg UNUSED, struct child *s)
 	default:
 		return;
 	}
+}
+
+/* ---- the network -------------------------------------------------------- */
+
+/* A network that cannot be had is refused before anything ran; later the session goes on. */
+static void on_net_closed(void *arg UNUSED, const struct err *why)
+{
+	struct err e = *why;
+	char text[ERR_TEXT_BYTES];
+
+	if (m.st.phase == STATE_STARTING) {
+		err_wrap(&e, "the sandbox has no network");
+		remember_err(&e);
+		to_worker(LINK_BROKEN, e.code, e.text, e.hint);
+		return;
+	}
+	(void)snprintf(text, sizeof(text),
+	               "the network is closed (%.300s); the session goes on without it", e.text);
+	to_worker(LINK_NOTE, LOG_WARN, text, NULL);
+}
+
+static void on_net_note(void *arg UNUSED, enum log_level level, const char *text)
+{
+	to_worker(LINK_NOTE, (int)level, text, NULL);
+}
+
+static int make_network(struct err *err)
+{
+	struct netproc_opts o = {
+		.l = m.l,
+		.id = m.st.id,
+		.spec = &m.spec,
+		.state_dir = m.dirs.state,
+		.log_fd = m.log_fd,
+		.uid = m.uid,
+		.closed = on_net_closed,
+		.note = on_net_note,
+	};
+
+	if (m.spec.mode == NET_OFFLINE && !m.spec.n_ports)
+		return 0;
+	return netproc_new(&m.net, &o, err);
 }
 
 static int watch(int c, struct err *err)
@@ -387,29 +443,6 @@ static bool staged_before(void)
 	return faccessat(m.dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/*
- * Which directories the projects are. In a recovery as the sandbox saw them: what lies under
- * their paths now, or stands for one that is gone, is something else.
- */
-static int know_projects(const struct state *old, struct err *err)
-{
-	struct stat st;
-
-	for (size_t i = 0; i < m.st.n_projects; i++) {
-		struct state_project *p = &m.st.projects[i];
-		if (old && i < old->n_projects && old->projects[i].ino) {
-			p->dev = old->projects[i].dev;
-			p->ino = old->projects[i].ino;
-			continue;
-		}
-		if (fstat(m.project_fds[i], &st) < 0)
-			return err_errno(err, "cannot look at project '%s'", p->name);
-		p->dev = (uint64_t)st.st_dev;
-		p->ino = st.st_ino;
-	}
-	return 0;
-}
-
 static int make_folder(struct err *err)
 {
 	AUTO_CLOSE int lock = -1;
@@ -440,9 +473,7 @@ static int make_folder(struct err *err)
 		(void)clock_gettime(CLOCK_REALTIME, &ts);
 		m.st.created_s = ts.tv_sec;
 		m.st.phase = STATE_STARTING;
-		r = know_projects(NULL, err);
-		if (r == 0)
-			r = state_write(m.dir_fd, &m.st, err);
+		r = state_write(m.dir_fd, &m.st, err);
 		if (r < 0)
 			return r;
 		if (renameat(m.top_fd, fresh, m.top_fd, m.st.id) < 0)
@@ -456,10 +487,7 @@ static int make_folder(struct err *err)
 		if (r < 0)
 			return r;
 		m.st.created_s = old.created_s;
-		r = know_projects(&old, err);
 		state_fini(&old);
-		if (r < 0)
-			return r;
 	}
 	if (m.recover && !staged_before()) /* what an export left half done */
 		(void)!path_remove_tree(m.dir_fd, "staging");
@@ -497,7 +525,7 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 	AUTO_FREE char *path = xasprintf("%s/cloche-worker", dir);
 	const char *argv[64 + 2 * MSG_PROJECTS_MAX];
 	struct proc_fd fds[10];
-	char num[5][24];
+	char num[5][24], address[IP4_STR_BYTES];
 	size_t n = 0, k = 0;
 	int err_pipe[2];
 
@@ -552,6 +580,20 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 	argv[n++] = num[3];
 	argv[n++] = "--uid";
 	argv[n++] = num[4];
+	if (m.net) {
+		fds[k++] = (struct proc_fd){ .from = netproc_worker_fd(m.net), .to = 18 };
+		argv[n++] = "--relay=18";
+	}
+	if (m.net && netproc_address(m.net)) {
+		argv[n++] = "--net";
+		argv[n++] = ip4_str(address, netproc_address(m.net));
+		for (size_t i = 0; i < m.spec.n_search; i++) {
+			argv[n++] = "--search";
+			argv[n++] = m.spec.search[i];
+		}
+		if (m.spec.profile != EGRESS_PERMISSIVE)
+			argv[n++] = "--net-test";
+	}
 	if (m.recover)
 		argv[n++] = "--recover";
 	if (m.sudo)
@@ -577,7 +619,8 @@ static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 		.control_fd = guest,
 		.qmp_fd = qmp,
 		.console_fd = -1,
-		.net_fd = -1,
+		.net_fd = m.net ? netproc_qemu_fd(m.net) : -1,
+		.net_mtu = NET_MTU,
 		.accel = m.accel,
 		.tsc_khz = m.accel == VMM_ACCEL_TCG ? vmm_tsc_khz() : 0,
 		.n_disks = 3,
@@ -588,6 +631,8 @@ static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 		},
 	};
 	struct vmm_launch la = { .uid = m.uid };
+	if (m.net)
+		netproc_mac(m.net, cfg.net_mac);
 	int r = vmm_spawn(&m.ch[CH_QEMU].p, &m.ch[CH_QEMU].err_fd, &cfg, &la, err);
 	return r < 0 ? r : watch(CH_QEMU, err);
 }
@@ -609,6 +654,9 @@ static int start(struct err *err)
 		return r; /* the process ends: the kernel closes them */
 	m.disk_fd = d[0];
 	m.mon_fd = mon[0];
+	r = make_network(err);
+	if (r < 0)
+		return r;
 	/* QEMU first: it has the longest way; the scan beside it */
 	r = start_qemu(g[0], q[0], nbd[0], err);
 	if (r < 0)
@@ -654,6 +702,8 @@ static int start(struct err *err)
 	(void)close(nbd[1]);
 	(void)close(d[1]);
 	r = start_worker(g[1], q[1], d[0], mon[1], err);
+	if (r == 0 && m.net)
+		r = netproc_start(m.net, err); /* closes what the others have by now */
 	if (r < 0)
 		return r;
 	(void)close(g[1]);
@@ -679,6 +729,7 @@ static void end_children(void)
 	/* the worker first: it listens to QEMU */
 	child_end(&m.ch[CH_WORKER], m.ch[CH_WORKER].running ? 200 : 0);
 	child_end(&m.ch[CH_QEMU], m.off && m.ch[CH_QEMU].running ? 300 : 0);
+	netproc_end(m.net); /* behind QEMU: what its guest did last is written down */
 	child_end(&m.ch[CH_DISK], 0);
 	child_end(&m.ch[CH_SCAN], 0);
 	for (int i = 0; i < CHILDREN; i++)
@@ -742,18 +793,66 @@ static int take_staged(struct err *err)
 	return r < 0 ? err_code(err, r, "cannot remove what was staged") : 0;
 }
 
+/* FD+N:GUEST_PORT:ONCE:SECONDS:LABEL, N descriptors from FD on */
+static bool parse_port(const char *s)
+{
+	struct net_port *p = &m.spec.ports[m.spec.n_ports];
+	unsigned fd, n, port, once, deadline;
+	int at = 0;
+
+	if (m.spec.n_ports == NET_PORTS_MAX ||
+	    sscanf(s, "%u+%u:%u:%u:%u:%n", &fd, &n, &port, &once, &deadline, &at) != 5 || !at ||
+	    n < 1 || n > NET_PORT_FDS_MAX || port < 1 || port > UINT16_MAX)
+		return false;
+	*p = (struct net_port){ .n_fds = (uint8_t)n,
+		                .once = once,
+		                .guest_port = (uint16_t)port,
+		                .deadline_s = deadline,
+		                .label = s + at };
+	for (unsigned i = 0; i < n; i++)
+		p->fds[i] = (int)(fd + i);
+	m.spec.n_ports++;
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
-		{ "id", 1, 0, 'i' },       { "agent", 1, 0, 'a' },       { "client", 1, 0, 'c' },
-		{ "report", 1, 0, 'r' },   { "scan-report", 1, 0, 'R' }, { "log", 1, 0, 'l' },
-		{ "log-path", 1, 0, 'L' }, { "project", 1, 0, 'p' },     { "kernel", 1, 0, 'k' },
-		{ "initrd", 1, 0, 'I' },   { "rootfs", 1, 0, 'f' },      { "image", 1, 0, 'n' },
-		{ "memory", 1, 0, 'm' },   { "cpus", 1, 0, 'C' },        { "disk", 1, 0, 'd' },
-		{ "tmp", 1, 0, 't' },      { "accel", 1, 0, 'A' },       { "ready-ms", 1, 0, 'y' },
-		{ "exclude", 1, 0, 'e' },  { "heavy", 0, 0, 'h' },       { "hostname", 1, 0, 'H' },
-		{ "recover", 0, 0, 'x' },  { "records", 1, 0, 'N' },     { "keep", 0, 0, 'K' },
-		{ "sudo", 0, 0, 'u' },     { "debug", 0, 0, 'D' },       { 0 },
+		{ "id", 1, 0, 'i' },
+		{ "agent", 1, 0, 'a' },
+		{ "client", 1, 0, 'c' },
+		{ "report", 1, 0, 'r' },
+		{ "scan-report", 1, 0, 'R' },
+		{ "log", 1, 0, 'l' },
+		{ "log-path", 1, 0, 'L' },
+		{ "project", 1, 0, 'p' },
+		{ "kernel", 1, 0, 'k' },
+		{ "initrd", 1, 0, 'I' },
+		{ "rootfs", 1, 0, 'f' },
+		{ "image", 1, 0, 'n' },
+		{ "memory", 1, 0, 'm' },
+		{ "cpus", 1, 0, 'C' },
+		{ "disk", 1, 0, 'd' },
+		{ "tmp", 1, 0, 't' },
+		{ "accel", 1, 0, 'A' },
+		{ "ready-ms", 1, 0, 'y' },
+		{ "exclude", 1, 0, 'e' },
+		{ "heavy", 0, 0, 'h' },
+		{ "hostname", 1, 0, 'H' },
+		{ "recover", 0, 0, 'x' },
+		{ "records", 1, 0, 'N' },
+		{ "keep", 0, 0, 'K' },
+		{ "sudo", 0, 0, 'u' },
+		{ "debug", 0, 0, 'D' },
+		{ "network", 1, 0, 'w' },
+		{ "egress", 1, 0, 'g' },
+		{ "policy", 1, 0, 'o' },
+		{ "events", 1, 0, 'E' },
+		{ "port", 1, 0, 'P' },
+		{ "search", 1, 0, 's' },
+		{ "net-name", 1, 0, 'W' },
+		{ "keep-address", 0, 0, 'q' },
+		{ 0 },
 	};
 	static const int signos[] = { SIGTERM, SIGINT, SIGHUP, -1 };
 	struct err e = { 0 };
@@ -862,13 +961,42 @@ int main(int argc, char **argv)
 		case 'D':
 			m.debug = true;
 			break;
+		case 'w':
+			if (net_mode_parse(optarg, &m.spec.mode) < 0)
+				return 2;
+			break;
+		case 'g':
+			if (egress_profile_parse(optarg, &m.spec.profile) < 0)
+				return 2;
+			break;
+		case 'o':
+			m.spec.policy_fd = atoi(optarg);
+			break;
+		case 'E':
+			m.spec.events_path = optarg;
+			break;
+		case 'P':
+			if (!parse_port(optarg))
+				return 2;
+			break;
+		case 's':
+			if (m.spec.n_search == NET_SEARCH_MAX)
+				return 2;
+			m.spec.search[m.spec.n_search++] = optarg;
+			break;
+		case 'W':
+			m.spec.name = optarg;
+			break;
+		case 'q':
+			m.spec.keep_address = true;
+			break;
 		default:
 			return 2;
 		}
 	}
 	if (!m.st.id[0] || !m.st.n_projects || !m.kernel || !m.initrd || !m.rootfs)
 		return 2;
-	for (int fd = 3; fd < 200; fd++)
+	for (int fd = 3; fd < CLIENT_FDS_END; fd++)
 		(void)!fd_set_cloexec(fd, true); /* EBADF: not open */
 	log_open(m.log_fd, "cloche-super", m.st.id, m.debug ? LOG_DEBUG : LOG_INFO);
 	m.l = loop_new();

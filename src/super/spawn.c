@@ -46,8 +46,24 @@ static int give(struct args *a, int fd)
 	return to;
 }
 
-static int run(struct proc *out, int *out_stderr, const char *program, struct args *a,
-               struct err *err)
+static void add_uid(struct args *a, uid_t uid)
+{
+	if (!uid)
+		return;
+	add(a, xstrdup("--uid"));
+	add(a, xasprintf("%u", (unsigned)uid));
+}
+
+static void add_fd(struct args *a, const char *option, int fd)
+{
+	if (fd < 0)
+		return;
+	add(a, xstrdup(option));
+	add(a, xasprintf("%d", give(a, fd)));
+}
+
+static int run_with(struct proc *out, int *out_stderr, const char *program, struct args *a,
+                    bool lives_on, struct err *err)
 {
 	AUTO_FREE char *dir = proc_self_dir();
 	AUTO_FREE char *path = xasprintf("%s/%s", dir, program);
@@ -60,12 +76,23 @@ static int run(struct proc *out, int *out_stderr, const char *program, struct ar
 	a->fds[a->n_fds++] = (struct proc_fd){ .from = wr, .to = 2 };
 	a->own[a->n] = NULL;
 	struct proc_spec spec = {
-		.path = path, .argv = (const char *const *)a->own, .fds = a->fds, .n_fds = a->n_fds
+		.path = path,
+		.argv = (const char *const *)a->own,
+		.fds = a->fds,
+		.n_fds = a->n_fds,
+		.keep_on_parent_death = lives_on,
+		.new_session = lives_on,
 	};
 	int r = proc_spawn(out, &spec, err);
 	if (r == 0)
 		*out_stderr = take_fd(&rd);
 	return r;
+}
+
+static int run(struct proc *out, int *out_stderr, const char *program, struct args *a,
+               struct err *err)
+{
+	return run_with(out, out_stderr, program, a, false, err);
 }
 
 /* Our own folders may lie inside the project: never part of the image. */
@@ -108,10 +135,7 @@ int spawn_scan(struct proc *out, int *out_stderr, const struct spawn_scan *s, st
 		add(&a, xstrdup("--heavy"));
 	skip_dir(&a, s->dirs->state);
 	skip_dir(&a, s->dirs->cache);
-	if (s->uid) {
-		add(&a, xstrdup("--uid"));
-		add(&a, xasprintf("%u", (unsigned)s->uid));
-	}
+	add_uid(&a, s->uid);
 	int r = run(out, out_stderr, "cloche-scan", &a, err);
 	args_fini(&a);
 	return r;
@@ -134,15 +158,90 @@ int spawn_disk(struct proc *out, int *out_stderr, const struct spawn_disk *s, st
 	add(&a, xasprintf("%d", give(&a, s->cache_fd)));
 	add(&a, xstrdup("--size"));
 	add(&a, xasprintf("%llu", 1ull << SPAWN_DISK_BYTES_LOG2));
-	if (s->uid) {
-		add(&a, xstrdup("--uid"));
-		add(&a, xasprintf("%u", (unsigned)s->uid));
-	}
+	add_uid(&a, s->uid);
 	if (s->moved) {
 		add(&a, xstrdup("--moved"));
 		add(&a, xstrdup("1"));
 	}
 	int r = run(out, out_stderr, "cloche-disk", &a, err);
+	args_fini(&a);
+	return r;
+}
+
+int spawn_net(struct proc *out, int *out_stderr, const struct spawn_net *s, struct err *err)
+{
+	struct args a = { 0 };
+	const uint8_t *m = s->mac;
+	char text[IP4_NET_STR_BYTES];
+
+	add(&a, xstrdup("cloche-net"));
+	add_fd(&a, "--frames", s->frames_fd);
+	add_fd(&a, "--relay", s->relay_fd);
+	add_fd(&a, "--switch", s->switch_fd);
+	add_fd(&a, "--log", s->log_fd);
+	add(&a, xstrdup("--name"));
+	add(&a, xstrdup(s->name));
+	add(&a, xstrdup("--address"));
+	add(&a, xstrdup(ip4_str(text, s->address)));
+	add(&a, xstrdup("--mac"));
+	add(&a, xasprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]));
+	add(&a, xstrdup("--profile"));
+	add(&a, xstrdup(s->profile));
+	for (size_t i = 0; i < s->n_privates; i++) {
+		add(&a, xstrdup("--allow-private"));
+		add(&a, xstrdup(ip4_net_str(text, s->privates[i])));
+	}
+	if (s->search) {
+		add(&a, xstrdup("--search"));
+		add(&a, xstrdup(s->search));
+	}
+	add_uid(&a, s->uid);
+	int r = run(out, out_stderr, "cloche-net", &a, err);
+	args_fini(&a);
+	return r;
+}
+
+int spawn_relay(struct proc *out, int *out_stderr, const struct spawn_relay *s, struct err *err)
+{
+	struct args a = { 0 };
+
+	add(&a, xstrdup("cloche-relay"));
+	add_fd(&a, "--net", s->net_fd);
+	add_fd(&a, "--control", s->control_fd);
+	add_fd(&a, "--keeper", s->keeper_fd);
+	add_fd(&a, "--worker", s->worker_fd);
+	add_fd(&a, "--policy", s->policy_fd);
+	add_fd(&a, "--events", s->events_fd);
+	add_fd(&a, "--log", s->log_fd);
+	add_uid(&a, s->uid);
+	int r = run(out, out_stderr, "cloche-relay", &a, err);
+	args_fini(&a);
+	return r;
+}
+
+int spawn_keeper(struct proc *out, int *out_stderr, const struct spawn_keeper *s, struct err *err)
+{
+	struct args a = { 0 };
+
+	add(&a, xstrdup("cloche-keeper"));
+	add_fd(&a, "--relay", s->relay_fd);
+	add_fd(&a, "--log", s->log_fd);
+	add_uid(&a, s->uid);
+	int r = run(out, out_stderr, "cloche-keeper", &a, err);
+	args_fini(&a);
+	return r;
+}
+
+int spawn_switch(struct proc *out, int *out_stderr, const struct spawn_switch *s, struct err *err)
+{
+	struct args a = { 0 };
+
+	add(&a, xstrdup("cloche-switch"));
+	add_fd(&a, "--listen", s->listen_fd);
+	add_fd(&a, "--map", s->map_fd);
+	add_fd(&a, "--log", s->log_fd);
+	add_uid(&a, s->uid);
+	int r = run_with(out, out_stderr, "cloche-switch", &a, true, err);
 	args_fini(&a);
 	return r;
 }

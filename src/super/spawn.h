@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn.h - starting cloche-scan and cloche-disk with exactly their descriptors.
- * Both are trusted to be ours and enter their cage by themselves.
+ * spawn.h - starting the other programs of a sandbox with exactly their descriptors.
+ * All are trusted to be ours and enter their cage by themselves.
  */
 #ifndef CLOCHE_SUPER_SPAWN_H
 #define CLOCHE_SUPER_SPAWN_H
 
+#include "base/ip.h"
 #include "base/proc.h"
 #include "super/state.h"
 
@@ -36,5 +37,41 @@ struct spawn_disk {
 };
 int spawn_disk(struct proc *out, int *out_stderr, const struct spawn_disk *s,
                struct err *err) MUST_CHECK;
+
+struct spawn_net {
+	const char *name;
+	int frames_fd, relay_fd, switch_fd, log_fd; /* switch, log: or -1 */
+	uint32_t address;
+	const uint8_t *mac; /* 6 bytes */
+	const char *profile, *search;
+	const struct ip4_net *privates; /* ranges that are not closed */
+	size_t n_privates;
+	uid_t uid;
+};
+int spawn_net(struct proc *out, int *out_stderr, const struct spawn_net *s,
+              struct err *err) MUST_CHECK;
+
+struct spawn_relay {
+	int net_fd, control_fd, keeper_fd, worker_fd, policy_fd, events_fd,
+		log_fd; /* keeper: or -1 */
+	uid_t uid;
+};
+int spawn_relay(struct proc *out, int *out_stderr, const struct spawn_relay *s,
+                struct err *err) MUST_CHECK;
+
+struct spawn_keeper {
+	int relay_fd, log_fd;
+	uid_t uid;
+};
+int spawn_keeper(struct proc *out, int *out_stderr, const struct spawn_keeper *s,
+                 struct err *err) MUST_CHECK;
+
+/* Lives on when this process ends. */
+struct spawn_switch {
+	int listen_fd, map_fd, log_fd;
+	uid_t uid;
+};
+int spawn_switch(struct proc *out, int *out_stderr, const struct spawn_switch *s,
+                 struct err *err) MUST_CHECK;
 
 #endif
