@@ -182,6 +182,8 @@ static void test_extensions(void **state UNUSED)
 		{ "name too long", -EPROTO, S("\0\0\0\x08\0\x06\0\0\4a.b"), NULL, false, false },
 		{ "extension too long", -EPROTO, S("\0\0\0\x09\0\x06\0\0\3a.b"), NULL, false,
 		  false },
+		{ "a byte behind the list", -EPROTO, S("\0\0\0\x09\0\x06\0\0\3a.b\0"), NULL, false,
+		  false },
 		{ "extension too short", -EPROTO, S("\0\0\0\x07\0\x06\0\0\3a.b"), NULL, false,
 		  false },
 		{ "half an extension", -EPROTO, S(SNI_AB "\0\x10\0"), NULL, false, false },
