@@ -148,18 +148,14 @@ static int publish(int exit_status, bool recovered, struct err *err)
 		                       .recovered = recovered,
 		                       .projects = projects,
 		                       .n_projects = (uint32_t)m.st.n_projects };
-	struct stat st;
 
 	(void)snprintf(meta.id, sizeof(meta.id), "%s", m.st.id); /* one run, one set */
 	(void)snprintf(meta.agent, sizeof(meta.agent), "%s", m.st.agent);
 	(void)snprintf(meta.sandbox, sizeof(meta.sandbox), "%s", m.st.id);
-	for (size_t i = 0; i < m.st.n_projects; i++) {
-		if (fstat(m.project_fds[i], &st) < 0)
-			return err_errno(err, "cannot look at project '%s'", m.st.projects[i].name);
+	for (size_t i = 0; i < m.st.n_projects; i++)
 		projects[i] = (struct changeset_project){ .path = m.st.projects[i].path,
-			                                  .dev = (uint64_t)st.st_dev,
-			                                  .ino = st.st_ino };
-	}
+			                                  .dev = m.st.projects[i].dev,
+			                                  .ino = m.st.projects[i].ino };
 	AUTO_CLOSE int set =
 		openat(m.staging_fd, m.st.id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (set < 0)
@@ -443,6 +439,29 @@ static bool staged_before(void)
 	return faccessat(m.dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/*
+ * Which directories the projects are. In a recovery as the sandbox saw them: what lies under
+ * their paths now, or stands for one that is gone, is something else.
+ */
+static int know_projects(const struct state *old, struct err *err)
+{
+	struct stat st;
+
+	for (size_t i = 0; i < m.st.n_projects; i++) {
+		struct state_project *p = &m.st.projects[i];
+		if (old && i < old->n_projects && old->projects[i].ino) {
+			p->dev = old->projects[i].dev;
+			p->ino = old->projects[i].ino;
+			continue;
+		}
+		if (fstat(m.project_fds[i], &st) < 0)
+			return err_errno(err, "cannot look at project '%s'", p->name);
+		p->dev = (uint64_t)st.st_dev;
+		p->ino = st.st_ino;
+	}
+	return 0;
+}
+
 static int make_folder(struct err *err)
 {
 	AUTO_CLOSE int lock = -1;
@@ -473,7 +492,9 @@ static int make_folder(struct err *err)
 		(void)clock_gettime(CLOCK_REALTIME, &ts);
 		m.st.created_s = ts.tv_sec;
 		m.st.phase = STATE_STARTING;
-		r = state_write(m.dir_fd, &m.st, err);
+		r = know_projects(NULL, err);
+		if (r == 0)
+			r = state_write(m.dir_fd, &m.st, err);
 		if (r < 0)
 			return r;
 		if (renameat(m.top_fd, fresh, m.top_fd, m.st.id) < 0)
@@ -487,7 +508,10 @@ static int make_folder(struct err *err)
 		if (r < 0)
 			return r;
 		m.st.created_s = old.created_s;
+		r = know_projects(&old, err);
 		state_fini(&old);
+		if (r < 0)
+			return r;
 	}
 	if (m.recover && !staged_before()) /* what an export left half done */
 		(void)!path_remove_tree(m.dir_fd, "staging");

@@ -115,6 +115,8 @@ int state_write(int dirfd, const struct state *s, struct err *err)
 		json_t *p = json_object();
 		(void)json_object_set_new(p, "name", path_json(s->projects[i].name));
 		(void)json_object_set_new(p, "path", path_json(s->projects[i].path));
+		(void)json_object_set_new(p, "dev", json_integer((json_int_t)s->projects[i].dev));
+		(void)json_object_set_new(p, "ino", json_integer((json_int_t)s->projects[i].ino));
 		(void)json_array_append_new(projects, p);
 	}
 	json_t *j = json_pack("{si ss ss ss sI sI sI si si ss ss so so ss}", "schema", STATE_SCHEMA,
@@ -200,6 +202,8 @@ int state_read(int dirfd, struct state *out, struct err *err)
 		struct state_project *sp = &s.projects[s.n_projects];
 		sp->name = path_from(json_object_get(p, "name"));
 		sp->path = path_from(json_object_get(p, "path"));
+		sp->dev = (uint64_t)json_integer_value(json_object_get(p, "dev"));
+		sp->ino = (uint64_t)json_integer_value(json_object_get(p, "ino"));
 		s.n_projects++;
 		if (!sp->name || !sp->path)
 			s.phase = 0;

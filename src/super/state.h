@@ -39,6 +39,7 @@ enum state_phase {
 
 struct state_project {
 	char *name, *path;
+	uint64_t dev, ino; /* of the directory when the sandbox was made */
 };
 
 struct state {

@@ -121,9 +121,9 @@ class World:
             f.write(text)
         os.chmod(path, 0o755)
 
-    def run(self, *args):
-        """cloche-super to its end. Its last words: (type, code, id)."""
-        fd = os.open(self.project, os.O_RDONLY | os.O_DIRECTORY)
+    def run(self, *args, project=None):
+        """cloche-super to its end. Its last words: (type, code, id, text)."""
+        fd = os.open(project or self.project, os.O_RDONLY | os.O_DIRECTORY)
         null = os.open("/dev/null", os.O_RDONLY)
         rd, wr = os.pipe()
         log = os.open(os.path.join(self.top, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -249,7 +249,8 @@ def test_cut_off_while_publishing():
         shutil.rmtree(w.set)        # as if the rename had not been reached
         os.makedirs(w.sandbox(f"staging/{ID}"), exist_ok=True)
         shutil.rmtree(w.sandbox(f"staging/{ID}/blobs"), ignore_errors=True)
-        kind, _, name, text = w.run("--recover")
+        # what is at the project's path by now is not what the sandbox saw
+        kind, _, name, text = w.run("--recover", project=w.victim)
         assert (kind, name) == (STAGED, ID) and w.starts() == 2, (kind, name, text, w.log())
         w.check_set()
 
