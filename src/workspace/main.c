@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -20,6 +21,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/vis.h"
 #include "cage/cage.h"
 #include "workspace/scan.h"
 
@@ -30,6 +32,7 @@ struct args {
 	struct scan_project projects[MANIFEST_PROJECTS_MAX];
 	struct buf exclude;
 	bool has_uuid;
+	const char *removed; /* a project whose directory is gone */
 	uint64_t uid;
 };
 
@@ -77,6 +80,7 @@ static bool add_project(struct args *a, const char *s)
 {
 	const char *eq = strrchr(s, '=');
 	char link[64], path[8192];
+	struct stat st, at;
 	int fd;
 
 	if (!eq || a->o.n_projects == MANIFEST_PROJECTS_MAX || !descriptor(eq + 1, &fd) ||
@@ -94,6 +98,11 @@ static bool add_project(struct args *a, const char *s)
 	if (n <= 0 || path[0] != '/' || (size_t)n == sizeof(path) - 1)
 		return false;
 	path[n] = '\0';
+	/* a directory may have such a name; one that was removed is no more to be looked at */
+	if (n > 10 && strcmp(path + n - 10, " (deleted)") == 0 &&
+	    (fstat(fd, &st) < 0 || stat(path, &at) < 0 || st.st_dev != at.st_dev ||
+	     st.st_ino != at.st_ino))
+		a->removed = name;
 	/* both live as long as the process */
 	a->projects[a->o.n_projects++] =
 		(struct scan_project){ .name = name, .fd = fd, .path = xstrdup(path) };
@@ -186,6 +195,12 @@ int main(int argc, char **argv)
 	if (bad)
 		return usage(bad);
 	log_open(2, "cloche-scan", "", LOG_INFO);
+	if (a.removed) {
+		char shown[128];
+		log_error("the directory of project '%s' was removed",
+		          vis_str(shown, sizeof(shown), span_str(a.removed)));
+		return STATUS_FAILED;
+	}
 	if (!a.has_uuid)
 		random_bytes(a.o.uuid, sizeof(a.o.uuid));
 	for (size_t i = 0; i < a.o.n_projects; i++)

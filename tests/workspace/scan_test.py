@@ -654,6 +654,26 @@ def test_no_report():
         os.close(fd)
 
 
+def test_removed_project():
+    """The kernel says "PATH (deleted)"; a directory may have that for its name."""
+    d = os.path.join(new(), "gone")
+    os.mkdir(d)
+    fds = [os.open(d, os.O_RDONLY)] + [os.open(os.path.join(TMP, n), os.O_RDWR | os.O_CREAT, 0o600)
+                                       for n in ("m3", "m4")]
+    os.rmdir(d)
+    r = subprocess.run([SCAN, "--project", "a=%d" % fds[0], "--manifest", str(fds[1]), "--meta",
+                        str(fds[2])], pass_fds=fds, env=SCAN_ENV, stderr=subprocess.PIPE)
+    eq(r.returncode, 1)
+    eq(b"project 'a' was removed" in r.stderr, True, r.stderr)
+    eq(os.fstat(fds[1]).st_size, 0)
+    for fd in fds:
+        os.close(fd)
+    named = os.path.join(new(), "x (deleted)")
+    os.mkdir(named)
+    put(named, "f")
+    eq(b"a/f" in Scan(("a", named)).entries, True)
+
+
 def test_arguments():
     d = new()
     fd = os.open(d, os.O_RDONLY)
