@@ -185,9 +185,8 @@ static void close_verb(struct verb *v)
 	free(v->words);
 }
 
-/* Options, folders, and which set is meant. Return: -1 to go on, or the exit code. */
-static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *opts, size_t n,
-                 bool find)
+/* Options and folders. Return: -1 to go on, or the exit code. */
+static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *opts, size_t n)
 {
 	struct err e = { 0 };
 	int rest;
@@ -202,9 +201,14 @@ static int begin(struct verb *v, int argc, char **argv, const struct cli_opt *op
 		v->words[v->n_words++] = argv[i];
 	if (open_env(v, &e) < 0 || open_to(v, &e) < 0)
 		return cli_fail(&e);
-	if (!find)
-		return -1;
+	return -1;
+}
+
+/* Which set is meant. Return: -1 to go on, or the exit code. */
+static int find(struct verb *v)
+{
 	struct changeset_list several = { 0 };
+	struct err e = { 0 };
 	int r = review_find(&v->env, v->set, v->cwd, v->id, &several, &e);
 	if (r == 0)
 		return -1;
@@ -301,7 +305,7 @@ int cmd_changes(int argc, char **argv)
 	struct err e = { 0 };
 	struct review *r = NULL;
 	struct buf b = { 0 };
-	int code = begin(&v, argc, argv, changes_opts, ARRAY_LEN(changes_opts), false);
+	int code = begin(&v, argc, argv, changes_opts, ARRAY_LEN(changes_opts));
 
 	if (code < 0)
 		code = no_words(&v, "changes");
@@ -347,8 +351,10 @@ int cmd_diff(int argc, char **argv)
 	struct review *r = NULL;
 	uint32_t *list = NULL;
 	size_t n = 0;
-	int code = begin(&v, argc, argv, diff_opts, ARRAY_LEN(diff_opts), true);
+	int code = begin(&v, argc, argv, diff_opts, ARRAY_LEN(diff_opts));
 
+	if (code < 0)
+		code = find(&v);
 	if (code >= 0)
 		goto out;
 	if (review_open_readonly(&r, &v.env, v.id, &e) < 0) {
@@ -446,7 +452,7 @@ static int do_review(const struct verb *v)
 int cmd_review(int argc, char **argv)
 {
 	struct verb v;
-	int code = begin(&v, argc, argv, review_opts, ARRAY_LEN(review_opts), true);
+	int code = begin(&v, argc, argv, review_opts, ARRAY_LEN(review_opts));
 
 	keep_pipe();
 	if (code < 0 && v.n_words) {
@@ -455,6 +461,8 @@ int cmd_review(int argc, char **argv)
 		err_hint(&e, "cloche diff PATH shows one change, cloche apply PATH applies it");
 		code = cli_usage(&e);
 	}
+	if (code < 0)
+		code = find(&v);
 	if (code < 0)
 		code = do_review(&v);
 	close_verb(&v);
@@ -494,9 +502,11 @@ static int do_apply(const struct verb *v, int select)
 int cmd_apply(int argc, char **argv)
 {
 	struct verb v;
-	int code = begin(&v, argc, argv, apply_opts, ARRAY_LEN(apply_opts), true);
+	int code = begin(&v, argc, argv, apply_opts, ARRAY_LEN(apply_opts));
 
 	keep_pipe();
+	if (code < 0)
+		code = find(&v);
 	if (code < 0)
 		code = do_apply(&v, (v.all ? REVIEW_ALL : REVIEW_AUTO) |
 		                            (v.ignored ? REVIEW_IGNORED : 0));
@@ -508,11 +518,13 @@ int cmd_discard(int argc, char **argv)
 {
 	struct verb v;
 	struct err e = { 0 };
-	int code = begin(&v, argc, argv, discard_opts, ARRAY_LEN(discard_opts), true);
+	int code = begin(&v, argc, argv, discard_opts, ARRAY_LEN(discard_opts));
 
 	keep_pipe();
 	if (code < 0)
 		code = no_words(&v, "discard");
+	if (code < 0)
+		code = find(&v);
 	if (code >= 0)
 		goto out;
 	if (!v.yes) {
