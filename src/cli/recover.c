@@ -79,7 +79,7 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 
 static bool can(const struct state_item *it)
 {
-	return !it->alive && it->s.phase == STATE_RUNNING;
+	return !it->alive && !it->damaged && it->s.phase == STATE_RUNNING;
 }
 
 static int list(const struct recover *rc, const struct state_item *v, size_t n)
@@ -92,26 +92,34 @@ static int list(const struct recover *rc, const struct state_item *v, size_t n)
 	struct buf b = { 0 };
 	struct term_table t;
 	json_t *arr = json_array();
+	const char *damaged = NULL;
 	size_t shown = 0;
 	int r;
 
 	term_table_init(&t, cols, ARRAY_LEN(cols));
 	for (size_t i = 0; i < n; i++) {
 		char age[TERM_FMT_BYTES];
-		if (!can(&v[i]))
+		bool dead = v[i].damaged && !v[i].alive;
+		if (!can(&v[i]) && !dead)
 			continue;
 		shown++;
-		const char *row[] = { v[i].s.id, v[i].s.agent, v[i].s.projects[0].path,
-			              term_fmt_age(age,
-			                           (uint64_t)MAX(0, time(NULL) - v[i].s.created_s)),
-			              v[i].s.failure };
+		if (dead)
+			damaged = v[i].s.id;
+		const char *project = dead ? "" : v[i].s.projects[0].path;
+		const char *row[] = {
+			v[i].s.id, dead ? "?" : v[i].s.agent, dead ? "?" : project,
+			dead ? "?"
+			     : term_fmt_age(age, (uint64_t)MAX(0, time(NULL) - v[i].s.created_s)),
+			v[i].s.failure
+		};
 		term_table_row(&t, row);
-		AUTO_FREE char *path = vis_dup(span_str(v[i].s.projects[0].path));
+		AUTO_FREE char *id = vis_dup(span_str(v[i].s.id));
+		AUTO_FREE char *path = vis_dup(span_str(project));
 		AUTO_FREE char *why = vis_dup(span_str(v[i].s.failure));
-		(void)json_array_append_new(arr,
-		                            json_pack("{ss ss ss sI ss}", "id", v[i].s.id, "agent",
-		                                      v[i].s.agent, "project", path, "created_s",
-		                                      (json_int_t)v[i].s.created_s, "why", why));
+		(void)json_array_append_new(
+			arr, json_pack("{ss ss ss sI ss sb}", "id", id, "agent", v[i].s.agent,
+		                       "project", path, "created_s", (json_int_t)v[i].s.created_s,
+		                       "why", why, "damaged", dead));
 	}
 	if (rc->json) {
 		json_t *top = json_pack("{si so}", "schema", 1, "sandboxes", arr);
@@ -125,6 +133,12 @@ static int list(const struct recover *rc, const struct state_item *v, size_t n)
 			(void)fprintf(stderr, "nothing to recover\n");
 		else
 			(void)fprintf(stderr, "hint: cloche recover SANDBOX\n");
+		if (damaged)
+			(void)fprintf(stderr,
+			              "hint: a damaged one cannot be brought back; its disk is "
+			              "%s/%s/scratch.img (ext4), and cloche recover %s --discard "
+			              "removes it\n",
+			              rc->p.dirs.sandboxes, damaged, damaged);
 	}
 	term_table_fini(&t);
 	int code = r < 0 ? CLI_EXIT_REFUSED : cli_print(&b, shown && !rc->json ? CLI_EXIT_OPEN : 0);
@@ -141,7 +155,7 @@ static int give_up(const struct recover *rc, const char *id, struct err *err)
 
 	if (dir < 0)
 		return err_errno(err, "cannot open sandbox '%s'", id);
-	int r = state_lock(dir, &lock);
+	int r = state_lock(top, dir, &lock);
 	if (r < 0)
 		return err_code(err, r, "sandbox '%s' is in use", id);
 	r = path_remove_tree(top, id);
@@ -261,7 +275,15 @@ int cmd_recover(int argc, char **argv)
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(v[i].s.id, words[0]) != 0)
 			continue;
-		if (!can(&v[i])) {
+		if (v[i].damaged && !v[i].alive && !rc.discard) {
+			err_set(&e, -EPROTO, "sandbox '%s' cannot be brought back: %s", words[0],
+			        v[i].s.failure);
+			err_hint(&e,
+			         "its disk is %s/%s/scratch.img (ext4), and cloche recover %s "
+			         "--discard removes it",
+			         rc.p.dirs.sandboxes, words[0], words[0]);
+			code = cli_fail(&e);
+		} else if (!can(&v[i]) && !(v[i].damaged && !v[i].alive)) {
 			err_set(&e, -EBUSY,
 			        v[i].alive ? "sandbox '%s' is running"
 			                   : "sandbox '%s' holds nothing to recover",

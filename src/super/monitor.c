@@ -485,9 +485,9 @@ static int make_folder(struct err *err)
 	r = new_file("lock", &lock, err);
 	if (r < 0)
 		return r;
-	if (flock(lock, LOCK_EX | LOCK_NB) < 0)
-		return err_set(err, -EBUSY, "sandbox '%s' is in use", m.st.id);
-	m.lock_fd = take_fd(&lock);
+	r = state_lock(m.top_fd, m.dir_fd, &m.lock_fd);
+	if (r < 0)
+		return err_set(err, r, "sandbox '%s' is in use", m.st.id);
 	if (!m.recover) {
 		(void)clock_gettime(CLOCK_REALTIME, &ts);
 		m.st.created_s = ts.tv_sec;

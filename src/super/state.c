@@ -227,7 +227,21 @@ void state_fini(struct state *s)
 	*s = (struct state){ 0 };
 }
 
-int state_lock(int dirfd, int *out_lock)
+enum { GATE_TRIES = 200, GATE_PAUSE_NS = 10 * 1000 * 1000 };
+
+/* A process that was stopped with the gate in its hands must not stop all others: 2 s at most. */
+static void gate_enter(int top_fd)
+{
+	for (int i = 0; i < GATE_TRIES && flock(top_fd, LOCK_EX | LOCK_NB) < 0; i++)
+		(void)nanosleep(&(struct timespec){ .tv_nsec = GATE_PAUSE_NS }, NULL);
+}
+
+static void gate_leave(int top_fd)
+{
+	(void)flock(top_fd, LOCK_UN); /* cannot fail */
+}
+
+static int try_lock(int dirfd, int *out_lock)
 {
 	AUTO_CLOSE int fd = openat(dirfd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
@@ -239,7 +253,39 @@ int state_lock(int dirfd, int *out_lock)
 	return 0;
 }
 
+int state_lock(int top_fd, int dirfd, int *out_lock)
+{
+	gate_enter(top_fd);
+	int r = try_lock(dirfd, out_lock);
+	gate_leave(top_fd);
+	return r;
+}
+
 enum { FRESH_S = 600 };
+
+/* Then it is locked: for good, as the caller removes it, and the others see that. */
+static bool dead_and_empty(int top, int fd, int *out_lock)
+{
+	AUTO_CLOSE int lock = -1;
+	struct state s = { 0 };
+	bool empty = false;
+
+	gate_enter(top);
+	if (try_lock(fd, &lock) == 0) { /* else alive, or not ours */
+		int r = state_read(fd, &s, NULL);
+		empty = r == -ENOENT || (r == 0 && s.phase != STATE_RUNNING);
+		if (faccessat(fd, "keep", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			empty = false; /* --keep */
+		if (r == 0)
+			state_fini(&s);
+	}
+	if (empty)
+		*out_lock = take_fd(&lock);
+	else
+		auto_close_(&lock);
+	gate_leave(top);
+	return empty;
+}
 
 int state_sweep(const struct state_dirs *d)
 {
@@ -264,17 +310,8 @@ int state_sweep(const struct state_dirs *d)
 		AUTO_CLOSE int fd =
 			openat(top, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		AUTO_CLOSE int lock = -1;
-		struct state s = { 0 };
-		if (fd < 0 || state_lock(fd, &lock) < 0)
-			continue; /* alive, or not ours */
-		int r = state_read(fd, &s, NULL);
-		bool empty = r == -ENOENT || (r == 0 && s.phase != STATE_RUNNING);
-		if (faccessat(fd, "keep", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-			empty = false; /* --keep */
-		if (r == 0)
-			state_fini(&s);
-		/* the lock file goes last: without it nobody removes the rest */
-		if (empty && path_remove_tree(top, e->d_name) == 0)
+		if (fd >= 0 && dead_and_empty(top, fd, &lock) &&
+		    path_remove_tree(top, e->d_name) == 0)
 			gone++;
 	}
 	(void)closedir(dir); /* only read */
@@ -288,6 +325,31 @@ static int by_age(const void *a, const void *b)
 	return x->s.created_s < y->s.created_s ? 1 : x->s.created_s > y->s.created_s ? -1 : 0;
 }
 
+/* The gate is held. */
+static bool list_one(int top, const char *name, struct state_item *it)
+{
+	AUTO_CLOSE int fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_CLOSE int lock = -1;
+	struct err why = { 0 };
+
+	if (fd < 0)
+		return false;
+	int r = state_read(fd, &it->s, &why);
+	if (r == -ENOENT)
+		return false; /* just being made, or nothing began: the sweep's */
+	int busy = try_lock(fd, &lock);
+	it->alive = busy == -EBUSY;
+	if (r == 0)
+		return true;
+	/* without our lock file it is nothing of ours */
+	if ((busy < 0 && busy != -EBUSY) || strlen(name) >= sizeof(it->s.id))
+		return false;
+	it->damaged = true;
+	(void)snprintf(it->s.id, sizeof(it->s.id), "%s", name);
+	(void)snprintf(it->s.failure, sizeof(it->s.failure), "%s", why.text);
+	return true;
+}
+
 int state_list(const struct state_dirs *d, struct state_item **out, size_t *out_n, struct err *err)
 {
 	DIR *dir = opendir(d->sandboxes);
@@ -298,19 +360,15 @@ int state_list(const struct state_dirs *d, struct state_item **out, size_t *out_
 	*out_n = 0;
 	if (!dir)
 		return errno == ENOENT ? 0 : err_errno(err, "cannot read '%s'", d->sandboxes);
+	gate_enter(dirfd(dir));
 	for (struct dirent *e; (e = readdir(dir));) {
-		if (e->d_name[0] == '.')
-			continue;
-		AUTO_CLOSE int fd = openat(dirfd(dir), e->d_name,
-		                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		AUTO_CLOSE int lock = -1;
 		struct state_item it = { 0 };
-		if (fd < 0 || state_read(fd, &it.s, NULL) < 0)
+		if (e->d_name[0] == '.' || !list_one(dirfd(dir), e->d_name, &it))
 			continue;
-		it.alive = state_lock(fd, &lock) == -EBUSY;
 		v = xrealloc(v, (n + 1) * sizeof(*v));
 		v[n++] = it;
 	}
+	gate_leave(dirfd(dir));
 	(void)closedir(dir); /* only read */
 	if (n)
 		qsort(v, n, sizeof(*v), by_age);

@@ -60,17 +60,24 @@ int state_write(int dirfd, const struct state *s, struct err *err) MUST_CHECK;
 int state_read(int dirfd, struct state *out, struct err *err) MUST_CHECK;
 void state_fini(struct state *s);
 
-/* Is the sandbox's lock free? Then *out_lock holds it (the caller's). 0, -EBUSY, -errno. */
-int state_lock(int dirfd, int *out_lock) MUST_CHECK;
+/*
+ * state_lock() - take the lock of the sandbox in @dirfd.
+ * @top_fd:	`sandboxes/`. Who only looks takes a sandbox's lock for a moment, too; all do it
+ *		while they hold a lock on this folder, so nobody takes a look for a life.
+ * @out_lock:	the caller's
+ * Return: 0; -EBUSY; -ENOENT without a lock file; -errno.
+ */
+int state_lock(int top_fd, int dirfd, int *out_lock) MUST_CHECK;
 
 /* One sandbox folder, for listing: lives, can be recovered, or is left over. */
 struct state_item {
 	struct state s;
 	bool alive;
+	bool damaged; /* only s.id and, in s.failure, what is wrong with state.json */
 };
 /*
  * state_sweep() - remove folders of dead sandboxes that hold nothing: never
- * ran, or staged. What can be recovered stays. Folders without our lock file
+ * ran, or staged. What can be recovered, or is damaged, stays. Folders without our lock file
  * are left alone. Return: how many went, or -errno.
  */
 int state_sweep(const struct state_dirs *d);

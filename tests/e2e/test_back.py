@@ -400,6 +400,36 @@ def test_recover_lists_and_discards(h):
     h.wait_clean()
 
 
+def test_damaged_sandbox(h):
+    """One whose state cannot be read is listed with what can be done about it."""
+    state = h.path("state", "cloche")
+    h.run("recover")                                    # makes the folders
+    d = os.path.join(state, "sandboxes", "demo-aaaaaa")
+    os.mkdir(d, 0o700)
+    for name, text in (("lock", ""), ("state.json", "{"), ("scratch.img", "x")):
+        with open(os.path.join(d, name), "w") as f:
+            f.write(text)
+    r = h.run("recover")
+    assert r.rc == 3 and "demo-aaaaaa" in r.text and "--discard" in r.errtext, r
+    [s] = assert_valid(h.run("recover", "--json").text, "recover")["sandboxes"]
+    assert s["id"] == "demo-aaaaaa" and s["damaged"] and "state.json" in s["why"], s
+    r = h.run("recover", "demo-aaaaaa")
+    assert r.rc == 125 and "cannot be brought back" in r.errtext and "--discard" in r.errtext, r
+    assert os.path.exists(os.path.join(d, "scratch.img"))
+    assert h.run("recover", "demo-aaaaaa", "--discard").rc == 0
+    assert not os.path.exists(d)
+
+
+def test_words_that_name_nothing(h):
+    """Wrong words are wrong wherever one stands, not only where there is a change set."""
+    d = h.path("empty")
+    os.mkdir(d)
+    for verb in ("discard", "review", "changes"):
+        r = h.run(verb, "word", cwd=d)
+        assert r.rc == 2 and "takes no paths" in r.errtext, (verb, r)
+    assert h.run("discard", cwd=d).rc == 125
+
+
 def test_verbs_without_stdin(h):
     """Every verb ends at once when stdin is closed."""
     p = h.project("demo", SAMPLE)
