@@ -41,7 +41,7 @@ class Guest:
     """Boots in the constructor; `host` speaks to it."""
 
     def __init__(self, image, init, tmp, tree=None, memory_mib=512, cpus=1, accel="tcg",
-                 scratch=None, console=None, devices=(), fds=()):
+                 scratch=None, console=None, devices=(), fds=(), prefix=()):
         os.makedirs(tmp, exist_ok=True)
         self.tmp = tmp
         initrd = os.path.join(tmp, "initrd")
@@ -69,7 +69,7 @@ class Guest:
             " reboot=t panic=-1 audit=0 apparmor=0"
         if accel == "tcg":
             cmdline += f" no_timer_check tsc=reliable tsc_early_khz={tsc_khz()}"
-        argv = ["qemu-system-x86_64", "-M",
+        argv = [*prefix, "qemu-system-x86_64", "-M",
                 "microvm,x-option-roms=off,acpi=on,isa-serial=" + ("on" if console else "off"),
                 "-accel", "tcg,thread=single" if accel == "tcg" else accel,
                 "-cpu", "max" if accel == "tcg" else "host",

@@ -42,7 +42,7 @@ DNS_ADDR = "203.0.113.53"
 OPEN_NETS = ("203.0.113.0/24", "198.51.100.0/24")
 CLOSED_NETS = ("10.9.0.0/16", "172.16.9.0/24", "192.168.7.0/24", "100.64.9.0/24", "169.254.169.254/32")
 HOST6, WORLD6, NET6 = "2001:db8:0:1::2", "2001:db8:0:1::1", "2001:db8::/32"
-PACKETS_BYTES_MAX = 256 << 20
+PACKETS_BYTES_MAX, CONN_BYTES_MAX = 256 << 20, 64 << 20
 A, NS, CNAME, SOA, TXT, AAAA, HTTPS = 1, 2, 5, 6, 16, 28, 65
 
 
@@ -261,6 +261,8 @@ class Conn:
     def recv(self, n=65536):
         got = self.sock.recv(n)
         self.data += got
+        if len(self.data) > CONN_BYTES_MAX:
+            raise OSError("more than a test sends")
         return got
 
 
@@ -512,13 +514,13 @@ class UdpEcho:
 
 class Lab:
     """@h: a Harness, whose `cloche` runs in the host namespace from now on, or None with @tmp
-    and, as root, the @user (of pwd) to be."""
+    and, as root, the @user (of pwd) to be. Without @sniff there are no `packets`."""
 
-    def __init__(self, h=None, tmp=None, user=None):
+    def __init__(self, h=None, tmp=None, user=None, sniff=True):
         self.h, self.tmp = h, os.path.join(h.tmp, "lab") if h else os.path.join(tmp, "lab")
         self.user = h.user if h else user
         self.root = os.geteuid() == 0 and not self.user
-        self.procs, self.socks, self.packets, self.packets_lost = [], [], [], False
+        self.procs, self.socks, self.packets, self.packets_lost = [], [], [], not sniff
         self._certs, self._packet_bytes, self.closed = {}, 0, False
         os.mkdir(self.tmp, 0o755)
         self._files()
@@ -610,8 +612,8 @@ class Lab:
             h("ip", "route", "add", net, "via", WORLD_ADDR)
         w("ip", "-6", "route", "add", "local", NET6, "dev", "lo", check=False)
         h("ip", "-6", "route", "add", NET6, "via", WORLD6, check=False)
-        sniff = self.world.socket(socket.AF_PACKET, socket.SOCK_RAW, proto=socket.htons(3))
-        self.thread(self._sniff, sniff)
+        if not self.packets_lost:
+            self.thread(self._sniff, self.world.socket(socket.AF_PACKET, socket.SOCK_RAW, proto=socket.htons(3)))
 
     def thread(self, fn, sock):
         """A server's thread over one socket: ends with the lab, quietly."""
