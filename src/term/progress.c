@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/fd.h"
@@ -114,12 +115,18 @@ void term_progress_end(struct term_progress *p)
 
 void term_progress_phase(struct term_progress *p, const char *fmt, ...)
 {
+	char text[sizeof(p->phase[0].text)];
 	va_list ap;
 
-	term_progress_end(p);
 	va_start(ap, fmt);
-	visible(current(p)->text, sizeof(current(p)->text), fmt, ap);
+	visible(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	if (p->running && strcmp(text, current(p)->text) == 0) {
+		term_progress_tick(p); /* who reports steps says the same phase again and again */
+		return;
+	}
+	term_progress_end(p);
+	memcpy(current(p)->text, text, sizeof(text));
 	p->detail[0] = '\0';
 	p->running = true;
 	p->start_ns = now(p);

@@ -160,6 +160,7 @@ static void test_progress_plain(void **state UNUSED)
 	assert_false(p.redraw);
 	term_progress_phase(&p, "scan %s", "\033]0;x\a");
 	term_progress_detail(&p, "12 files");
+	term_progress_phase(&p, "scan %s", "\033]0;x\a"); /* still: no line of its own */
 	fake_now += 299999999;
 	term_progress_tick(&p);
 	term_progress_phase(&p, "boot");
