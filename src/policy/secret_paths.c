@@ -19,6 +19,7 @@ const char *const secret_patterns[] = {
 	"*.kdbx",
 	"*.age",
 	"*.ovpn",
+	"*.ppk",
 	"age-key.txt",
 	"id_rsa*",
 	"id_dsa*",
@@ -36,20 +37,35 @@ const char *const secret_patterns[] = {
 	".config/gcloud/",
 	".config/op/",
 	".config/gh/hosts.yml",
+	".config/rclone/",
 	".docker/config.json",
+	".dockercfg",
+	".oci/",
+	".s3cfg",
+	".boto",
+	".databrickscfg",
 	".kube/config",
 	"credentials.json",
 	"service-account*.json",
 	"*.tfstate*",
 	"*.tfvars",
 	".terraform/",
+	".terraformrc",
+	".vault_pass*",
 	/* credentials of tools */
 	".git-credentials",
 	".netrc",
+	"_netrc", /* its name on Windows */
+	".htpasswd",
 	".npmrc",
 	".yarnrc.yml",
 	".pypirc",
 	".pgpass",
+	".my.cnf",
+	".gem/credentials",
+	"secrets.yml",
+	"secrets.yaml",
+	".streamlit/secrets.toml",
 	".cargo/credentials*",
 	".m2/settings.xml",
 	".composer/auth.json",
@@ -140,7 +156,7 @@ const char *secret_name_match(struct span grandparent, struct span parent, struc
 	bool dot = memchr(name.p, '.', name.len) != NULL;
 	bool below =
 		(parent.len && parent.p[0] == '.') || (grandparent.len && grandparent.p[0] == '.');
-	if (!dot && first != 'i' && !below)
+	if (!dot && first != 'i' && first != '_' && !below)
 		return NULL;
 	for (size_t i = 0; secret_patterns[i]; i++) {
 		const char *pat = secret_patterns[i];
