@@ -25,7 +25,8 @@ enum { R_ACCEL = 1, R_LIMIT, R_READY, R_JSON, R_DISCARD, R_DEBUG, R_APPLY };
 
 static const struct cli_opt opts[] = {
 	{ "accel", 0, CLI_VALUE, R_ACCEL, "auto|kvm|tcg", "accelerator, as of run" },
-	{ "limit", 0, CLI_VALUE, R_LIMIT, "N", "take at most N records (files and folders)" },
+	{ "limit", 0, CLI_VALUE, R_LIMIT, "N|SIZE",
+	  "the most names, or content (like 64g), that are taken" },
 	{ "ready-timeout", 0, CLI_VALUE, R_READY, "SECONDS", "for the boot" },
 	{ "apply", 0, CLI_VALUE, R_APPLY, "ask|auto|none", "what to do with the changes" },
 	{ "discard", 0, CLI_FLAG, R_DISCARD, NULL, "give the sandbox's disk up instead" },
@@ -37,7 +38,7 @@ const size_t recover_n_opts = ARRAY_LEN(opts);
 
 struct recover {
 	struct plan p;
-	uint64_t limit;
+	uint64_t limit, content;
 	bool json, discard;
 };
 
@@ -53,7 +54,14 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 			return err_set(err, -EINVAL, "--accel must be auto, kvm or tcg");
 		return 0;
 	case R_LIMIT:
-		return cli_number(v, 1, CHANGE_RECORDS_MAX, "--limit", &r->limit, err);
+		if (v[0] && v[strspn(v, "0123456789")] == '\0')
+			return cli_number(v, 1, CHANGE_RECORDS_MAX, "--limit", &r->limit, err);
+		if (config_size(v, &r->content) < 0 || r->content > INT64_MAX)
+			return err_set(err, -EINVAL,
+			               "--limit takes a number of names up to %d, or a size with "
+			               "its unit, like 64g",
+			               CHANGE_RECORDS_MAX);
+		return 0;
 	case R_READY:
 		e = cli_number(v, 1, 86400, "--ready-timeout", &n, err);
 		if (e == 0)
@@ -207,6 +215,7 @@ static int bring_back(struct recover *rc, const struct state *s, struct err *err
 			.disk_bytes = s->scratch_bytes,
 			.tmp_bytes = s->tmp_bytes,
 			.records_max = rc->limit,
+			.content_max = rc->content,
 			.accel = rc->p.accel,
 			.recover = true,
 			.debug = rc->p.debug,

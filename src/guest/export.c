@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "guest/guest.h"
+#include "wire/change.h"
 
 enum { READ_BYTES = 64 * 1024, READS_A_TURN = 16 };
 
@@ -252,7 +253,9 @@ bool export_reaped(struct guest *g, pid_t pid, int status UNUSED)
 
 static int add_ranges(struct export_run *x, const struct msg *m)
 {
-	enum { RANGES_MAX = 1000 * 1000 }; /* half of the most records: they do not touch */
+	enum {
+		RANGES_MAX = CHANGE_RECORDS_MAX / 2
+	}; /* half of the most records: they do not touch */
 
 	if (m->want.n > RANGES_MAX - x->n_want)
 		return -E2BIG;

@@ -215,6 +215,8 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 	put2(&w, "--ready-ms", xasprintf("%u", (unsigned)s->ready_ms));
 	if (s->records_max)
 		put2(&w, "--records", xasprintf("%llu", (unsigned long long)s->records_max));
+	if (s->content_max)
+		put2(&w, "--content", xasprintf("%llu", (unsigned long long)s->content_max));
 	for (size_t i = 0; i < s->n_exclude; i++)
 		put2(&w, "--exclude", xstrdup(s->exclude[i]));
 	if (s->heavy)

@@ -34,8 +34,9 @@ struct client_spec {
 	size_t n_projects;
 	const char *kernel, *initrd, *rootfs, *image;
 	uint32_t memory_mib, vcpus, ready_ms;
-	uint64_t disk_bytes, tmp_bytes, records_max; /* records 0: the default */
-	enum vmm_accel accel;                        /* KVM or TCG */
+	uint64_t disk_bytes, tmp_bytes;
+	uint64_t records_max, content_max; /* of the change set; 0: the default */
+	enum vmm_accel accel;              /* KVM or TCG */
 	const char *const *exclude;
 	size_t n_exclude;
 	bool heavy, sudo, debug, keep, recover;

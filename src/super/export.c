@@ -42,6 +42,7 @@ struct export
 	size_t asked_head, asked_n;
 	uint32_t at[CHANGE_DEPTH_MAX + 2]; /* baseline directory at each depth, or MANIFEST_NONE */
 	uint32_t depth;
+	bool recovered;
 	bool stalled, indexed; /* indexed: the guest has said that its list is complete */
 	struct err dead;       /* the error that ended it; code 0 while it lives */
 };
@@ -54,6 +55,7 @@ int export_new(struct export **out, const struct export_opts *o, const struct ex
 
 	x->ops = *ops;
 	x->m = o->manifest;
+	x->recovered = o->recovered;
 	x->at[0] = o->manifest ? 0 : MANIFEST_NONE;
 	(void)snprintf(x->id, sizeof(x->id), "%s", o->id);
 	(void)snprintf(meta.id, sizeof(meta.id), "%s", o->id);
@@ -196,15 +198,55 @@ static int take_file(struct export *x, uint32_t ordinal, const struct change_rec
 	return set_want(x, ordinal);
 }
 
+void export_limit_hint(const char *sandbox, int code, struct err *err)
+{
+	if (code == -EFBIG)
+		(void)err_hint(err,
+		               "the sandbox's disk is kept: cloche recover %s --limit N takes more "
+		               "names, --limit SIZE (like 64g) more content",
+		               sandbox);
+	else
+		(void)err_hint(err, "the sandbox's disk is kept: sandboxes/%s/scratch.img (ext4)",
+		               sandbox);
+}
+
+static int refuse(struct export *x, int e, struct err *err)
+{
+	unsigned at = x->walk.count;
+
+	if (e == -EFBIG && at >= x->walk.records_max)
+		(void)err_set(err, e,
+		              "the guest's list of changes was refused at record %u: more than %u "
+		              "changed names",
+		              at, (unsigned)x->walk.records_max);
+	else if (e == -EFBIG)
+		(void)err_set(
+			err, e,
+			"the guest's list of changes was refused at record %u: more than %llu "
+			"bytes in changed files",
+			at, (unsigned long long)x->walk.bytes_max);
+	else
+		(void)err_code(err, e, "the guest's list of changes was refused at record %u", at);
+	if (e == -EFBIG || e == -ENAMETOOLONG)
+		export_limit_hint(x->id, e, err);
+	return e;
+}
+
 static int take_index(struct export *x, const struct change_record *r, struct err *err)
 {
 	uint32_t ordinal = x->walk.count;
 	int e = change_walk_take(&x->walk, r);
 
 	if (e < 0)
-		return err_code(err, e, "the guest's list of changes was refused at record %u",
-		                (unsigned)ordinal);
-	e = changeset_put_record(x->cw, r, err);
+		return refuse(x, e, err);
+	struct change_record put = *r;
+	/* of a crash: what was not synced may have its name already and no content yet */
+	if (r->type == CHANGE_FILE) {
+		put.flags = (uint8_t)(put.flags & ~CHANGE_SUSPECT);
+		if (x->recovered && r->size == 0)
+			put.flags |= CHANGE_SUSPECT;
+	}
+	e = changeset_put_record(x->cw, &put, err);
 	if (e < 0)
 		return e;
 	switch (r->type) {

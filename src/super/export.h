@@ -35,6 +35,7 @@ struct export_opts {
 	int staging_fd;                  /* borrowed */
 	const struct manifest *manifest; /* NULL: no baseline is known, everything is fetched */
 	const char *id;                  /* of the set */
+	bool recovered;                  /* after a crash: empty files are suspect */
 	uint32_t records_max;
 	uint64_t bytes_max;
 };
@@ -67,6 +68,8 @@ int export_no_hashes(struct export *x, struct err *err) MUST_CHECK;
  * Return: as export_feed().
  */
 int export_answered(struct export *x, struct err *err) MUST_CHECK;
+/* What can be done about a limit that was met: @code is -EFBIG or -ENAMETOOLONG. */
+void export_limit_hint(const char *sandbox, int code, struct err *err);
 /* Questions without an answer. */
 size_t export_asked(const struct export *x);
 

@@ -76,7 +76,7 @@ struct monitor {
 	const char *kernel, *initrd, *rootfs, *hostname;
 	enum vmm_accel accel;
 	uint32_t ready_ms;
-	uint64_t records_max;
+	uint64_t records_max, content_max;
 	struct net_spec spec;
 };
 
@@ -590,13 +590,14 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 		argv[n++] = m.st.projects[i].name;
 	}
 	(void)snprintf(num[0], sizeof(num[0]), "%llu", (unsigned long long)m.st.tmp_bytes);
-	(void)snprintf(num[1], sizeof(num[1]), "%llu", (unsigned long long)m.st.scratch_bytes);
+	(void)snprintf(num[1], sizeof(num[1]), "%llu",
+	               (unsigned long long)(m.content_max ? m.content_max : m.st.scratch_bytes));
 	(void)snprintf(num[2], sizeof(num[2]), "%u", (unsigned)m.ready_ms);
 	(void)snprintf(num[3], sizeof(num[3]), "%llu", (unsigned long long)m.records_max);
 	(void)snprintf(num[4], sizeof(num[4]), "%u", (unsigned)m.uid);
 	argv[n++] = "--tmp";
 	argv[n++] = num[0];
-	argv[n++] = "--scratch";
+	argv[n++] = "--content";
 	argv[n++] = num[1];
 	argv[n++] = "--ready-ms";
 	argv[n++] = num[2];
@@ -842,41 +843,18 @@ static bool parse_port(const char *s)
 int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
-		{ "id", 1, 0, 'i' },
-		{ "agent", 1, 0, 'a' },
-		{ "client", 1, 0, 'c' },
-		{ "report", 1, 0, 'r' },
-		{ "scan-report", 1, 0, 'R' },
-		{ "log", 1, 0, 'l' },
-		{ "log-path", 1, 0, 'L' },
-		{ "project", 1, 0, 'p' },
-		{ "kernel", 1, 0, 'k' },
-		{ "initrd", 1, 0, 'I' },
-		{ "rootfs", 1, 0, 'f' },
-		{ "image", 1, 0, 'n' },
-		{ "memory", 1, 0, 'm' },
-		{ "cpus", 1, 0, 'C' },
-		{ "disk", 1, 0, 'd' },
-		{ "tmp", 1, 0, 't' },
-		{ "accel", 1, 0, 'A' },
-		{ "ready-ms", 1, 0, 'y' },
-		{ "exclude", 1, 0, 'e' },
-		{ "heavy", 0, 0, 'h' },
-		{ "hostname", 1, 0, 'H' },
-		{ "recover", 0, 0, 'x' },
-		{ "records", 1, 0, 'N' },
-		{ "keep", 0, 0, 'K' },
-		{ "sudo", 0, 0, 'u' },
-		{ "debug", 0, 0, 'D' },
-		{ "network", 1, 0, 'w' },
-		{ "egress", 1, 0, 'g' },
-		{ "policy", 1, 0, 'o' },
-		{ "events", 1, 0, 'E' },
-		{ "port", 1, 0, 'P' },
-		{ "search", 1, 0, 's' },
-		{ "net-name", 1, 0, 'W' },
-		{ "keep-address", 0, 0, 'q' },
-		{ 0 },
+		{ "id", 1, 0, 'i' },       { "agent", 1, 0, 'a' },        { "client", 1, 0, 'c' },
+		{ "report", 1, 0, 'r' },   { "scan-report", 1, 0, 'R' },  { "log", 1, 0, 'l' },
+		{ "log-path", 1, 0, 'L' }, { "project", 1, 0, 'p' },      { "kernel", 1, 0, 'k' },
+		{ "initrd", 1, 0, 'I' },   { "rootfs", 1, 0, 'f' },       { "image", 1, 0, 'n' },
+		{ "memory", 1, 0, 'm' },   { "cpus", 1, 0, 'C' },         { "disk", 1, 0, 'd' },
+		{ "tmp", 1, 0, 't' },      { "accel", 1, 0, 'A' },        { "ready-ms", 1, 0, 'y' },
+		{ "exclude", 1, 0, 'e' },  { "heavy", 0, 0, 'h' },        { "hostname", 1, 0, 'H' },
+		{ "recover", 0, 0, 'x' },  { "records", 1, 0, 'N' },      { "content", 1, 0, 'B' },
+		{ "keep", 0, 0, 'K' },     { "sudo", 0, 0, 'u' },         { "debug", 0, 0, 'D' },
+		{ "network", 1, 0, 'w' },  { "egress", 1, 0, 'g' },       { "policy", 1, 0, 'o' },
+		{ "events", 1, 0, 'E' },   { "port", 1, 0, 'P' },         { "search", 1, 0, 's' },
+		{ "net-name", 1, 0, 'W' }, { "keep-address", 0, 0, 'q' }, { 0 },
 	};
 	static const int signos[] = { SIGTERM, SIGINT, SIGHUP, -1 };
 	struct err e = { 0 };
@@ -887,7 +865,7 @@ int main(int argc, char **argv)
 		m.report_fd = -1;
 	m.disk_fd = m.mon_fd = m.client_fd = -1;
 	m.hostname = "cloche";
-	m.records_max = CHANGE_RECORDS_MAX;
+	m.records_max = CHANGE_RECORDS_DEFAULT;
 	for (int i = 0; i < CHILDREN; i++)
 		child_init(&m.ch[i], child_names[i]);
 	m.mon_src.fd = -1;
@@ -975,6 +953,9 @@ int main(int argc, char **argv)
 			break;
 		case 'N':
 			m.records_max = strtoull(optarg, NULL, 10);
+			break;
+		case 'B':
+			m.content_max = strtoull(optarg, NULL, 10);
 			break;
 		case 'K':
 			m.keep = true;

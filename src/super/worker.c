@@ -130,7 +130,7 @@ struct worker {
 	const char *sandbox, *hostname;
 	const char *layers[MSG_LAYERS_MAX], *projects[MSG_PROJECTS_MAX];
 	uint32_t n_layers, n_projects;
-	uint64_t tmp_bytes, scratch_bytes, records_max;
+	uint64_t tmp_bytes, records_max, content_max;
 	uint32_t ready_ms, silence_ms;
 	bool recover, sudo;
 	uint32_t net_address; /* 0: offline */
@@ -515,7 +515,8 @@ static void start_export(void)
 		.staging_fd = w.staging_fd,
 		.manifest = w.map ? &w.manifest : NULL,
 		.records_max = (uint32_t)w.records_max,
-		.bytes_max = w.scratch_bytes,
+		.bytes_max = w.content_max,
+		.recovered = w.recover,
 		.id = w.sandbox, /* one run, one set; what else it is, the monitor says */
 	};
 	struct err e = { 0 };
@@ -530,7 +531,7 @@ static void start_export(void)
 	struct msg m = { .type = MSG_EXPORT };
 	m.export.channel = EXPORT_CHANNEL;
 	m.export.records_max = (uint32_t)w.records_max;
-	m.export.bytes_max = w.scratch_bytes;
+	m.export.bytes_max = w.content_max;
 	r = mux_open(w.guest.mux, EXPORT_CHANNEL);
 	if (r == 0)
 		r = call(&m, CALL_EXPORT, EXPORT_CHANNEL);
@@ -765,8 +766,7 @@ static int on_done(const struct msg *m)
 			struct err e = { 0 };
 			if (was.kind == CALL_EXPORT && (code == -EFBIG || code == -ENAMETOOLONG)) {
 				err_set(&e, code, "the changes are beyond a limit: %s", text);
-				err_hint(&e,
-				         "the sandbox's disk is kept: cloche recover --limit N");
+				export_limit_hint(w.sandbox, code, &e);
 			} else {
 				err_set(&e, code, "the guest could not do its part: %s", text);
 			}
@@ -1356,7 +1356,7 @@ int main(int argc, char **argv)
 		{ "layer", 1, 0, 'L' },
 		{ "project", 1, 0, 'P' },
 		{ "tmp", 1, 0, 't' },
-		{ "scratch", 1, 0, 'S' },
+		{ "content", 1, 0, 'S' },
 		{ "ready-ms", 1, 0, 'r' },
 		{ "records", 1, 0, 'R' },
 		{ "silence-ms", 1, 0, 'T' }, /* of the guest during the export; for tests */
@@ -1379,7 +1379,7 @@ int main(int argc, char **argv)
 	w.disk_src.fd = w.mon_src.fd = -1;
 	w.hostname = "cloche";
 	w.sandbox = "";
-	w.records_max = CHANGE_RECORDS_MAX;
+	w.records_max = CHANGE_RECORDS_DEFAULT;
 	w.exit_status = -1;
 	while ((c = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
 		switch (c) {
@@ -1425,7 +1425,7 @@ int main(int argc, char **argv)
 			w.tmp_bytes = strtoull(optarg, NULL, 10);
 			break;
 		case 'S':
-			w.scratch_bytes = strtoull(optarg, NULL, 10);
+			w.content_max = strtoull(optarg, NULL, 10);
 			break;
 		case 'r':
 			w.ready_ms = (uint32_t)strtoul(optarg, NULL, 10);

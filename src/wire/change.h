@@ -21,7 +21,8 @@
 #include "base/span.h"
 
 enum {
-	CHANGE_RECORDS_MAX = 2 * 1000 * 1000,
+	CHANGE_RECORDS_DEFAULT = 2 * 1000 * 1000,
+	CHANGE_RECORDS_MAX = 8 * 1000 * 1000, /* for who asks for more: recover --limit */
 	CHANGE_DEPTH_MAX = 256,
 	CHANGE_NAME_MAX = 255,
 	CHANGE_PATH_MAX = 64 * 1024,

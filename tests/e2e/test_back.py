@@ -400,6 +400,49 @@ def test_recover_lists_and_discards(h):
     h.wait_clean()
 
 
+def test_limits_are_named(h):
+    """A set beyond a limit is kept on the sandbox's disk, and recover takes more when told so."""
+    p = h.project("demo", SAMPLE)
+    r = h.run_shell(p, "sh", "-c", "truncate -s 300m big; echo x > small", flags=["--disk=128m"])
+    sid = re.search(r"demo-\w{6}", r.errtext)[0]
+    assert r.rc == 125 and "bytes in changed files" in r.errtext and str(128 << 20) in r.errtext, r
+    assert f"cloche recover {sid} --limit" in r.errtext, r
+    for flags, words in ((["--limit=1"], "more than 1 changed names"),
+                         (["--limit=200m"], f"more than {200 << 20} bytes in changed files")):
+        r = h.run("recover", sid, *flags, *h.accel_flags(), timeout_s=240)
+        assert r.rc == 125 and words in r.errtext and "--limit" in r.errtext, (flags, r)
+    for wrong in ("0", "8000001", "many", "-1g"):
+        assert h.run("recover", sid, "--limit=" + wrong).rc == 2, wrong
+    r = h.run("recover", sid, "--limit=8000000", "--limit=1g", *h.accel_flags(), timeout_s=240)
+    assert r.rc in (0, 3), r
+    assert h.run("apply", cwd=p).rc == 0
+    assert h.read(p, "small") == b"x\n" and os.path.getsize(os.path.join(p, "big")) == 300 << 20
+    h.wait_clean()
+test_limits_are_named.timeout_s = 600
+
+
+def test_empty_after_a_crash(h):
+    """A name may have reached the disk without its content: recovered and empty is suspect."""
+    p = h.project("demo", dict(SAMPLE, empty=""))
+    q = h.start(*h.shell_argv(p, ["sh", "-c", ": > none; : > a.txt; : > empty; echo x > some; sync; "
+                                  "echo up; read x"]))
+    assert q.stdout.readline() == b"up\n"
+    time.sleep(7)       # longer than the guest's syncfs
+    signal_pid(h.wait_helper("qemu-system-x86"), signal.SIGKILL)
+    r = h.finish(q, b"\n", timeout_s=120)
+    sid = re.search(r"recover (demo-\w{6})", r.errtext)[1]
+    r = h.run("recover", sid, *h.accel_flags(), timeout_s=240)
+    assert r.errtext.count("empty after a crash") == 2, r
+    j = assert_valid(h.run("changes", "--json", cwd=p).text, "review")
+    suspect = {c["path"] for c in j["changes"] if "suspect" in c["flags"]}
+    assert suspect == {"none", "a.txt"} and j["summary"]["suspect"] == 2, j
+    assert h.run("discard", "-y", cwd=p).rc == 0
+    r = h.run_shell(p, "sh", "-c", ": > none")      # no crash, no suspicion
+    j = json.loads(h.run("changes", "--json", cwd=p).text)
+    assert j["summary"]["suspect"] == 0 and len(j["changes"]) == 1, j
+    h.wait_clean()
+
+
 def test_damaged_sandbox(h):
     """One whose state cannot be read is listed with what can be done about it."""
     state = h.path("state", "cloche")

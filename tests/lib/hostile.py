@@ -207,7 +207,7 @@ class Worker:
                 f"--disk={fds[2]}", f"--monitor={fds[3]}", f"--staging={staging_fd}",
                 f"--manifest={manifest_fd}", f"--log={log_fd}", "--sandbox", "demo-aaaaaa",
                 "--layer", "base", "--project", "demo",
-                f"--scratch={scratch}", f"--ready-ms={ready_ms}", f"--silence-ms={silence_ms}", *args]
+                f"--content={scratch}", f"--ready-ms={ready_ms}", f"--silence-ms={silence_ms}", *args]
         if client:
             argv.append(f"--client={fds[4]}")
         if os.getuid() == 0:
