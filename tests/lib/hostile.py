@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """cloche-worker alone, with this program as everybody it talks to: guest, QEMU,
-cloche-disk, monitor and client. By default each of them behaves; a test bends one.
+cloche-disk, monitor and client, and cloche-relay when it has a network. By default each of them behaves; a test bends one.
 
     w = Worker(h)
     w.until(lambda: w.up)
@@ -30,7 +30,7 @@ CAGE_UID = 64990                # as root, whom the worker becomes
 # link.h
 LINK = struct.Struct("<IiIIQ96s512s384s")
 BOOTED, RUNNING, STAGED, UNCHANGED, FAILED, OFF = range(1, 7)
-OK, SCANNED, SPAWNED, BROKEN, DISK_GONE, END = range(32, 38)
+OK, SCANNED, SPAWNED, BROKEN, DISK_GONE, END, NOTE = range(32, 39)
 
 # ctl.h
 C_ARGS, C_EXEC, C_RESIZE, C_SIGNAL, C_FINISH = range(1, 6)
@@ -181,7 +181,7 @@ class Worker:
     """The process and its five peers. Hooks (on_guest, on_ctl, on_disk, on_qmp) get each
     message first and return True when they dealt with it."""
 
-    def __init__(self, h, manifest=None, client=True, auto_exit=True, scanned=True, args=(),
+    def __init__(self, h, manifest=None, client=True, relay=False, auto_exit=True, scanned=True, args=(),
                  ready_ms=4000, silence_ms=800, scratch=1 << 30, budget=None, **hooks):
         self.h, self.hooks = h, hooks
         self.auto_exit, self.budget = auto_exit, budget
@@ -192,9 +192,9 @@ class Worker:
         if os.getuid() == 0:
             os.chown(self.staging, CAGE_UID, CAGE_UID)
         self.sides, theirs = {}, {}
-        names = ["guest", "qmp", "disk", "mon"] + (["client"] if client else [])
+        names = ["guest", "qmp", "disk", "mon"] + ["client"] * client + ["relay"] * relay
         for n in names:
-            packets = n in ("disk", "mon")
+            packets = n in ("disk", "mon", "relay")
             a, b = socket.socketpair(socket.AF_UNIX,
                                      socket.SOCK_SEQPACKET if packets else socket.SOCK_STREAM)
             self.sides[n], theirs[n] = Side(a, packets), b
@@ -209,7 +209,9 @@ class Worker:
                 "--layer", "base", "--project", "demo",
                 f"--content={scratch}", f"--ready-ms={ready_ms}", f"--silence-ms={silence_ms}", *args]
         if client:
-            argv.append(f"--client={fds[4]}")
+            argv.append(f"--client={theirs['client'].fileno()}")
+        if relay:
+            argv += [f"--relay={theirs['relay'].fileno()}", "--net=10.87.255.2", "--net-test"]
         if os.getuid() == 0:
             argv.append(f"--uid={CAGE_UID}")
         self.p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -423,6 +425,23 @@ class Worker:
             return
         if m[0] in (RUNNING, STAGED):
             self.sides["mon"].send(link(OK))
+
+    def _relay(self, b):
+        raise AssertionError(f"a word to the relay: {b!r}")
+
+    def forward(self, port=8080, fds=None, message=None):
+        """cloche-relay hands a connection over: its client's end."""
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            c = socket.create_connection(s.getsockname())
+            served = s.accept()[0]
+        if message is None:
+            message = struct.pack("<HIH", 64, 0, port)
+        self.sides["relay"].sock.setblocking(True)
+        socket.send_fds(self.sides["relay"].sock, [message], [served.fileno()] if fds is None else fds)
+        self.sides["relay"].sock.setblocking(False)
+        served.close()
+        c.setblocking(False)
+        return c
 
     def _disk(self, b):
         t = struct.unpack_from("<H", b)[0]
