@@ -552,7 +552,10 @@ def test_relay_lies():
             pid = w.p["relay"].pid
             p = w.ctl_start("allow", "a.example")
             w.asked()
-            w.relay_says(lie)
+            try:
+                w.relay_says(lie)
+            except ValueError:
+                pass    # it may be ended before it can tell us that it spoke
             assert "cloche-relay broke its protocol" in w.hear(NOTE)[1]
             until(lambda: not alive(pid))
             assert p.wait(20) == 1 and b"network is closed" in p.stdout.read()
