@@ -535,6 +535,10 @@ static int profile_done(struct load *l, void *obj, const struct ynode *n)
 		return profile_bad_key(l, n, "resources",
 		                       "'resources.memory' is below 'resources.min_memory'");
 	for (size_t i = 0; i < p->quiet.env.n; i++) {
+		if (denied(&p->env, p->quiet.env.v[i].name))
+			return profile_bad_key(l, n, "quiet",
+			                       "'quiet.env' has '%s', which is denied",
+			                       p->quiet.env.v[i].name);
 		for (size_t k = 0; k < p->env.set.n; k++) {
 			if (strcmp(p->quiet.env.v[i].name, p->env.set.v[k].name) == 0)
 				return profile_bad_key(
