@@ -41,6 +41,8 @@ static const struct command commands[] = {
 	  "run a command on a copy-on-write view of a project, in a microVM" },
 	{ "info", cmd_info, "info shell [DIR...] [options]",
 	  "what such a run would be; starts nothing" },
+	{ "env", cmd_env, "env AGENT [options]",
+	  "names of the variables that a run would get; no values" },
 	{ "changes", cmd_changes, "changes [-c ID] [--all] [--json]", "what a run changed" },
 	{ "diff", cmd_diff, "diff [-c ID] [PATH...]", "the changes as unified diffs" },
 	{ "review", cmd_review, "review [-c ID] [--to DIR]", "decide change by change" },
@@ -67,7 +69,7 @@ static void opts_of(const char *name, const struct cli_opt **o, size_t *n)
 
 	*o = NULL;
 	*n = 0;
-	if (strcmp(name, "run") == 0 || strcmp(name, "info") == 0) {
+	if (strcmp(name, "run") == 0 || strcmp(name, "info") == 0 || strcmp(name, "env") == 0) {
 		*o = plan_opts;
 		*n = plan_n_opts;
 	} else if (strcmp(name, "doctor") == 0 || strcmp(name, "image") == 0) {

@@ -335,7 +335,7 @@ static int get_policy(struct net_cmd *c, const char *id, struct netplan *p, stru
 		                 .suite = c->config.image_suite,
 		                 .mirror = c->config.image_mirror };
 	bool built = image_open(&io, &img, &quiet) == 0;
-	r = netplan_init(p, &c->opts, &c->config.net, "shell", c->dirs.cache,
+	r = netplan_init(p, &c->opts, &c->config.net, "shell", NULL, c->dirs.cache,
 	                 built ? &img.registries : NULL, err);
 	image_close(&img);
 	for (size_t i = 0; r == 0 && i < p->n_notes; i++)

@@ -219,8 +219,8 @@ static void note(struct netplan *p, char *text)
 }
 
 int netplan_init(struct netplan *p, const struct netopts *o, const struct config_net *c,
-                 const char *agent, const char *cache_dir, const struct registry_list *image,
-                 struct err *err)
+                 const char *agent, const char *const *providers, const char *cache_dir,
+                 const struct registry_list *image, struct err *err)
 {
 	struct err quiet = { 0 };
 	char *said = NULL;
@@ -247,9 +247,12 @@ int netplan_init(struct netplan *p, const struct netopts *o, const struct config
 			                  p->ca.left_out));
 	}
 	read_search(p);
-	struct netplan_in in = {
-		.opts = o, .config = c, .agent = agent, .image = image, .user = &p->user
-	};
+	struct netplan_in in = { .opts = o,
+		                 .config = c,
+		                 .providers = providers,
+		                 .agent = agent,
+		                 .image = image,
+		                 .user = &p->user };
 	r = netplan_policy(&p->policy, &in, err);
 	if (r < 0)
 		netplan_fini(p);

@@ -38,12 +38,13 @@ int netplan_policy(struct egress **out, const struct netplan_in *in, struct err 
 
 /*
  * netplan_init() - all of it, the user's registries asked where the profile wants them.
+ * @providers:	as in struct netplan_in
  * @cache_dir:	for registries.h
  * @image:	of the image, or NULL while it is not built
  */
 int netplan_init(struct netplan *p, const struct netopts *o, const struct config_net *c,
-                 const char *agent, const char *cache_dir, const struct registry_list *image,
-                 struct err *err) MUST_CHECK;
+                 const char *agent, const char *const *providers, const char *cache_dir,
+                 const struct registry_list *image, struct err *err) MUST_CHECK;
 void netplan_fini(struct netplan *p);
 
 /*

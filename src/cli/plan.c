@@ -43,6 +43,8 @@ enum {
 	O_MODE,
 	O_NAME,
 	O_YES,
+	O_ENV_FORWARD,
+	O_ALLOW_ENV,
 };
 
 const struct cli_opt plan_opts[] = {
@@ -61,6 +63,10 @@ const struct cli_opt plan_opts[] = {
 	  "what to do with the changes at the end" },
 	{ "review", 0, CLI_FLAG, O_REVIEW, NULL, "the same as --apply=ask" },
 	{ "exec", 0, CLI_VALUE, O_EXEC, "CMD", "run this instead of the agent's own command" },
+	{ "env-forward", 0, CLI_VALUE, O_ENV_FORWARD, "PATTERN",
+	  "pass variables of yours: NAME, or PREFIX*" },
+	{ "allow-env", 0, CLI_VALUE, O_ALLOW_ENV, "NAME",
+	  "pass NAME although it is metered, denied or a reference" },
 	{ "user", 0, CLI_VALUE, O_USER, "agent|root", "who runs the command in the guest" },
 	{ "image", 0, CLI_VALUE, O_IMAGE, "NAME", "base image (default base)" },
 	{ "pull", 0, CLI_VALUE, O_PULL, "missing|always|never", "when the image is built" },
@@ -118,6 +124,24 @@ static int size_opt(const char *v, const char *what, uint64_t min, uint64_t max,
 		return err_set(err, -EINVAL, "%s: '%s' is not a size from %llu MiB to %llu MiB",
 		               what, vis_str(seen, sizeof(seen), span_str(v)),
 		               (unsigned long long)(min >> 20), (unsigned long long)(max >> 20));
+	return 0;
+}
+
+/* --env-forward and --allow-env, the latter without a star: what it lifts is named. */
+static int env_opt(struct plan *p, int id, const char *v, struct err *err)
+{
+	const char *opt = id == O_ALLOW_ENV ? "--allow-env" : "--env-forward";
+	const char **list = id == O_ALLOW_ENV ? p->allow_env : p->env_forward;
+	size_t *n = id == O_ALLOW_ENV ? &p->n_allow_env : &p->n_env_forward;
+	char seen[64];
+
+	if (!profile_pattern_ok(v) || (id == O_ALLOW_ENV && strchr(v, '*')))
+		return err_set(err, -EINVAL, "%s: '%s' is not the name of a variable%s", opt,
+		               vis_str(seen, sizeof(seen), span_str(v)),
+		               id == O_ALLOW_ENV ? "" : " or PREFIX*");
+	if (*n == PLAN_ENV_MAX)
+		return err_set(err, -E2BIG, "%s stands more than %d times", opt, PLAN_ENV_MAX);
+	list[(*n)++] = v;
 	return 0;
 }
 
@@ -195,7 +219,11 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 		return 0;
 	case O_IMAGE:
 		p->image_name = v;
+		p->image_given = true;
 		return 0;
+	case O_ENV_FORWARD:
+	case O_ALLOW_ENV:
+		return env_opt(p, id, v, err);
 	case O_PULL:
 		r = choice(v, pulls, ARRAY_LEN(pulls), "--pull", err);
 		if (r >= 0)
@@ -362,7 +390,7 @@ static char *guest_cwd(const struct plan *p)
 
 static int parse_agent(struct plan *p, const char *word, struct err *err)
 {
-	static const char *const known[] = { "shell" };
+	AUTO_FREE char *dir = xasprintf("%s/profiles", p->dirs.config);
 	char seen[128];
 	const char *at = strchr(word, '@');
 
@@ -372,15 +400,84 @@ static int parse_agent(struct plan *p, const char *word, struct err *err)
 		return err_hint(err,
 		                "leave the @NAME out: the run's changes are kept as a change set");
 	}
-	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
-		if (strcmp(word, known[i]) == 0) {
-			(void)snprintf(p->agent, sizeof(p->agent), "%s", word);
-			return 0;
-		}
+	int r = profiles_load(&p->profiles, dir, config_agents(&p->config), "config.yaml", err);
+	if (r == 0)
+		r = profiles_get(&p->profiles, word, &p->entry, err);
+	if (r < 0)
+		return r;
+	p->profile = p->entry->profile;
+	(void)snprintf(p->agent, sizeof(p->agent), "%s", p->profile->name);
+	return 0;
+}
+
+/* Did the user say this of the agent, in a file of their own or in config.yaml? */
+static bool own_word(const struct plan *p, const char *key)
+{
+	const struct ynode *n = profile_at(p->profile, key);
+
+	return n && n->source != PROFILE_BUILTIN;
+}
+
+/* A flag, then the user's word on this agent, on every run, the built-in profile's, the default. */
+static uint64_t resource(const struct plan *p, uint64_t flag, const char *key, uint64_t profile,
+                         const char *vm_key, uint64_t config)
+{
+	if (flag)
+		return flag;
+	if (profile && (own_word(p, key) || !config_has(&p->config, "vm", vm_key)))
+		return profile;
+	return config;
+}
+
+static void settle(struct plan *p)
+{
+	const struct profile_resources *pr = &p->profile->resources;
+	const struct config *c = &p->config;
+
+	p->vcpus = (uint32_t)resource(p, p->vcpus, "resources.cpus", pr->cpus, "cpus", c->cpus);
+	p->memory_mib = (uint32_t)resource(p, p->memory_mib, "resources.memory", pr->memory >> 20,
+	                                   "memory", c->memory_mib);
+	p->disk_bytes =
+		resource(p, p->disk_bytes, "resources.disk", pr->disk, "disk", c->disk_bytes);
+	p->tmp_bytes = resource(p, p->tmp_bytes, "resources.tmp_size", pr->tmp_size, "tmp_size",
+	                        c->tmp_bytes);
+	if (p->tmp_bytes == 0)
+		p->tmp_bytes = ((uint64_t)p->memory_mib << 20) / 2;
+	/* what the profile asks for is a floor: only a flag goes below */
+	if (!p->net.profile_given && ynode_get(p->profile->tree, "egress"))
+		p->net.profile =
+			MAX(p->net.profile,
+		            p->profile->egress == PROFILE_LOCKED ? EGRESS_LOCKED : EGRESS_STANDARD);
+	if (!p->image_given)
+		p->image_name = p->profile->image        ? p->profile->image
+		                : p->profile->has_recipe ? p->profile->recipe.over
+		                                         : "base";
+}
+
+int plan_image_ok(const struct plan *p, struct err *err)
+{
+	const struct profile_recipe *r = &p->profile->recipe;
+	char seen[128];
+
+	/* recipes have plain names */
+	if (p->image_name[strcspn(p->image_name, "/:@")]) {
+		err_set(err, -ENOTSUP,
+		        "image '%s' comes from a registry, which this version "
+		        "cannot read",
+		        vis_str(seen, sizeof(seen), span_str(p->image_name)));
+		return err_hint(err, "cloche image ls shows what there is");
 	}
-	err_set(err, -ENOENT, "unknown agent '%s'", vis_str(seen, sizeof(seen), span_str(word)));
-	return err_hint(err,
-	                "known agents: shell; a project directory comes after the agent's name");
+	if (p->image_given || p->profile->image || p->profile->kind == PROFILE_SHELL)
+		return 0;
+	err_set(err, -ENOTSUP, "there is no image with %s in it", p->agent);
+	if (r->hint)
+		return err_hint(err, "%s", r->hint);
+	if (r->npm.n)
+		return err_hint(err,
+		                "its layer is npm's %s %s, which this version does not build yet: "
+		                "name an image that has it with --image",
+		                r->npm.v[0].package, r->npm.v[0].version);
+	return err_hint(err, "name one with --image, or give the profile an image or a recipe");
 }
 
 int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err *err)
@@ -404,10 +501,6 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		return r;
 	if (vmm_accel_parse(p->config.accel, &p->accel_asked) < 0)
 		return err_set(err, -EINVAL, "vm.accel must be auto, kvm or tcg");
-	p->vcpus = p->config.cpus;
-	p->memory_mib = p->config.memory_mib;
-	p->disk_bytes = p->config.disk_bytes;
-	p->tmp_bytes = p->config.tmp_bytes;
 	p->apply = p->config.apply;
 	*out_exit = CLI_EXIT_USAGE;
 	r = cli_parse(argc, argv, plan_opts, plan_n_opts, on_opt, &ps, words, &n_words, &rest, err);
@@ -420,7 +513,7 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		return r;
 	if (n_words == 0) {
 		err_set(err, -EINVAL, "which agent?");
-		return err_hint(err, "cloche run shell [DIR] [-- COMMAND]; known agents: shell");
+		return err_hint(err, "cloche run AGENT [DIR] [-- WORDS]; cloche agents lists them");
 	}
 	r = parse_agent(p, words[0], err);
 	if (r < 0) {
@@ -446,8 +539,7 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		memcpy(p->exclude, p->config.exclude, p->config.n_exclude * sizeof(p->exclude[0]));
 		p->n_exclude += p->config.n_exclude;
 	}
-	if (p->tmp_bytes == 0)
-		p->tmp_bytes = ((uint64_t)p->memory_mib << 20) / 2;
+	settle(p);
 	for (size_t i = 1; i < n_words && r == 0; i++)
 		r = add_project(p, words[i], err);
 	for (size_t i = 0; i < ps.n_workspace && r == 0; i++)
@@ -464,7 +556,7 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		p->n_words = (size_t)(argc - rest);
 		p->has_words = true;
 	}
-	if (p->has_words && p->n_words == 0 && !p->exec)
+	if (p->has_words && p->n_words == 0 && !p->exec && p->profile->kind == PROFILE_SHELL)
 		return err_set(err, -EINVAL, "no command behind --");
 	*out_exit = 0;
 	return 0;
@@ -480,6 +572,7 @@ void plan_fini(struct plan *p)
 	free(p->hint_below_git);
 	free(p->cwd);
 	netplan_fini(&p->netplan);
+	profiles_fini(&p->profiles);
 	config_fini(&p->config);
 	state_dirs_fini(&p->dirs);
 	*p = (struct plan){ 0 };
@@ -499,8 +592,16 @@ int plan_host(struct plan *p, struct err *err)
 
 int plan_network(struct plan *p, const struct registry_list *image, struct err *err)
 {
-	return netplan_init(&p->netplan, &p->net, &p->config.net, p->agent, p->dirs.cache, image,
-	                    err);
+	const struct profile *pr = p->profile;
+	AUTO_FREE const char **hosts = xcalloc(pr->hosts.n + pr->allow_hosts.n + 1, sizeof(*hosts));
+	size_t n = 0;
+
+	for (size_t i = 0; i < pr->hosts.n; i++)
+		hosts[n++] = pr->hosts.v[i];
+	for (size_t i = 0; i < pr->allow_hosts.n; i++)
+		hosts[n++] = pr->allow_hosts.v[i];
+	return netplan_init(&p->netplan, &p->net, &p->config.net, p->agent, hosts, p->dirs.cache,
+	                    image, err);
 }
 
 uint32_t plan_ready_ms(const struct plan *p)

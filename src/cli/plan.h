@@ -8,18 +8,22 @@
 
 #include "cli/cli.h"
 #include "cli/netplan.h"
+#include "config/profiles.h"
 #include "image/image.h"
 #include "super/client.h"
 #include "vmm/vmm.h"
 
-enum { PLAN_PROJECTS_MAX = 20 };
+enum { PLAN_PROJECTS_MAX = 20, PLAN_ENV_MAX = 64 };
 
 enum plan_pull { PLAN_PULL_MISSING, PLAN_PULL_ALWAYS, PLAN_PULL_NEVER };
 
 struct plan {
 	struct config config;
 	struct state_dirs dirs;
-	char agent[65];
+	char agent[PROFILE_NAME_MAX + 1]; /* its canonical name */
+	struct profiles profiles;
+	const struct profile_entry *entry; /* of the agent, in profiles */
+	const struct profile *profile;
 	struct state_project projects[PLAN_PROJECTS_MAX];
 	int project_fds[PLAN_PROJECTS_MAX];
 	size_t n_projects;
@@ -39,6 +43,10 @@ struct plan {
 	bool apply_given, allow_home, debug, timings, keep, root_user, json, quiet;
 	enum plan_pull pull;
 	struct netopts net; /* settled */
+	/* patterns of --env-forward, names of --allow-env */
+	const char *env_forward[PLAN_ENV_MAX], *allow_env[PLAN_ENV_MAX];
+	size_t n_env_forward, n_allow_env;
+	bool image_given; /* by --image */
 	const char *image_name, *log_file, *trace_file, *exec;
 	/* worked out by plan_host() */
 	struct vmm_kvm_report kvm;
@@ -76,6 +84,13 @@ int plan_host(struct plan *p, struct err *err) MUST_CHECK;
  * Return: 0, or -errno with @err.
  */
 int plan_network(struct plan *p, const struct registry_list *image, struct err *err) MUST_CHECK;
+
+/*
+ * plan_image_ok() - is there a way to an image with the agent in it? Until its layer is built,
+ * only --image, `image:` of the profile, and what needs no layer.
+ * Return: 0, or -ENOTSUP with @err that says what to do.
+ */
+int plan_image_ok(const struct plan *p, struct err *err) MUST_CHECK;
 
 uint32_t plan_ready_ms(const struct plan *p);
 

@@ -197,7 +197,9 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 	int r;
 
 	isolation(p, text, sizeof(text));
-	r = buf_printf(b, "agent       %s   profile built in\nisolation   %s\n", p->agent, text);
+	r = buf_printf(b, "agent       %s   profile %s%s\nisolation   %s\n", p->agent,
+	               profile_source_name(&p->profiles, p->entry, (uint8_t)p->profile->from),
+	               p->entry->configured ? ", changed by config.yaml" : "", text);
 	if (r == 0 && !p->accel_ok)
 		r = buf_printf(b, "hint: %s\n", p->accel_err.hint);
 	if (r == 0 && img) {
@@ -275,10 +277,14 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 	                  (json_int_t)p->disk_bytes, "tmp", (json_int_t)p->tmp_bytes, "credentials",
 	                  "user", p->root_user ? "root" : "agent", "apply",
 	                  config_apply_name(p->apply));
-	if (top)
+	if (top) {
 		(void)json_object_set_new(top, "workspace_mode", json_string("snapshot"));
-	if (top)
+		(void)json_object_set_new(
+			top, "profile",
+			json_string(profile_source_name(&p->profiles, p->entry,
+		                                        (uint8_t)p->profile->from)));
 		netreport_info_json(top, &p->netplan, &p->net);
+	}
 	if (top && scan)
 		(void)json_object_set_new(top, "scan", scan);
 	else

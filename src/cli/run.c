@@ -17,6 +17,7 @@
 #include "base/path.h"
 #include "base/vis.h"
 #include "cli/cli.h"
+#include "cli/env.h"
 #include "cli/netreport.h"
 #include "cli/plan.h"
 #include "cli/report.h"
@@ -27,7 +28,7 @@
 #include "term/screen.h"
 #include "term/tty.h"
 
-enum { ENV_MAX = 64, LOGS_KEPT = 30 };
+enum { LOGS_KEPT = 30 };
 
 struct run {
 	struct plan p;
@@ -97,71 +98,6 @@ static void banner(void *arg)
 	if (report_banner(&b, &run->p, text) == 0 && ports_put(&run->ports, &b) == 0)
 		(void)!write(2, b.p, b.len); /* a closed stderr shows nothing */
 	buf_fini(&b);
-}
-
-/* ---- environment -------------------------------------------------------- */
-
-struct env {
-	char *v[ENV_MAX];
-	size_t n;
-};
-
-static void put_env(struct env *e, char *s)
-{
-	ASSERT(e->n < ENV_MAX);
-	e->v[e->n++] = s;
-}
-
-/* The host's time zone by name, from TZ or from where /etc/localtime points. */
-static char *host_tz(void)
-{
-	char link[512];
-	const char *tz = getenv("TZ");
-
-	if (tz && tz[0] && tz[0] != '/' && tz[0] != ':' && strlen(tz) < 64)
-		return xstrdup(tz);
-	ssize_t n = readlink("/etc/localtime", link, sizeof(link) - 1);
-	if (n <= 0)
-		return NULL;
-	link[n] = '\0';
-	char *z = strstr(link, "zoneinfo/");
-	return z ? xstrdup(z + 9) : NULL;
-}
-
-static void make_env(struct env *e, const struct plan *p, const char *id)
-{
-	static const char *const pass[] = { "TERM",    "COLORTERM", "NO_COLOR",    "LANG",
-		                            "LC_ALL",  "LC_CTYPE",  "LC_MESSAGES", "LC_COLLATE",
-		                            "LC_TIME", "LC_NUMERIC" };
-	for (size_t i = 0; i < ARRAY_LEN(pass); i++) {
-		const char *v = getenv(pass[i]);
-		if (v && strlen(v) < 256 && !strpbrk(v, "\n\r"))
-			put_env(e, xasprintf("%s=%s", pass[i], v));
-	}
-	if (!getenv("TERM"))
-		put_env(e, xstrdup("TERM=dumb"));
-	if (!getenv("LANG") && !getenv("LC_ALL"))
-		put_env(e, xstrdup("LANG=C.UTF-8"));
-	AUTO_FREE char *tz = host_tz();
-	if (tz)
-		put_env(e, xasprintf("TZ=%s", tz));
-	bool root = p->root_user;
-	put_env(e, xasprintf("HOME=%s", root ? "/root" : "/home/agent"));
-	put_env(e, xasprintf("USER=%s", root ? "root" : "agent"));
-	put_env(e, xasprintf("LOGNAME=%s", root ? "root" : "agent"));
-	put_env(e, xstrdup("SHELL=/bin/bash"));
-	put_env(e, xstrdup("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
-	put_env(e, xstrdup("GIT_TERMINAL_PROMPT=0"));
-	if (p->netplan.ca.n) {
-		/* node has a bundle of its own; OpenSSL looks for a certificate by its hash in
-		 * the folder, where ours are not, unless it is told of the file */
-		put_env(e, xstrdup("NODE_EXTRA_CA_CERTS=" HOSTCA_GUEST_FILE));
-		put_env(e, xstrdup("SSL_CERT_FILE=" HOSTCA_GUEST_BUNDLE));
-	}
-	put_env(e, xasprintf("CLOCHE_AGENT_NAME=%s", p->agent));
-	put_env(e, xasprintf("CLOCHE_WORKSPACE=/work/%s", p->projects[0].name));
-	put_env(e, xasprintf("CLOCHE_SESSION_ID=%s", id));
-	put_env(e, xasprintf("CLOCHE_HOME=%s", root ? "/root" : "/home/agent"));
 }
 
 /* ---- log ---------------------------------------------------------------- */
@@ -322,12 +258,49 @@ static int refuse_no_sandbox(struct plan *p, struct err *err)
 	return r;
 }
 
+/* An agent's own words come first; those of a shell are a command of their own. */
+static const char **make_argv(const struct plan *p, size_t *out_n)
+{
+	const struct profile_texts *own = &p->profile->command;
+	const char **all = xcalloc(own->n + p->n_words + 2, sizeof(*all));
+	size_t n = 0;
+
+	if (p->exec) {
+		all[n++] = p->exec;
+	} else if (!p->has_words || p->profile->kind == PROFILE_AGENT) {
+		for (size_t i = 0; i < own->n; i++)
+			all[n++] = own->v[i];
+	}
+	for (size_t i = 0; i < p->n_words; i++)
+		all[n++] = p->words[i];
+	*out_n = n;
+	return all;
+}
+
+/* What of the profiles and the environment the user should hear before anything starts. */
+static void say_first(const struct plan *p, const struct env_set *env)
+{
+	AUTO_BUF struct buf b = { 0 };
+
+	for (size_t i = 0; i < p->profiles.n_problems; i++)
+		(void)!buf_printf(&b, "cloche: %s\n", p->profiles.problems[i]);
+	(void)!cli_env_warnings(&b, env);
+	if (p->profile->resources.min_memory >> 20 > p->memory_mib)
+		(void)!buf_printf(&b,
+		                  "cloche: %s is known to fail with less than %llu MiB of memory\n",
+		                  p->agent,
+		                  (unsigned long long)(p->profile->resources.min_memory >> 20));
+	(void)!fd_write_all(2, b.p, b.len); /* a closed stderr hears nothing */
+}
+
 int cmd_run(int argc, char **argv)
 {
 	static struct run run;
 	struct plan *p = &run.p;
 	struct err e = { 0 };
-	struct env env = { 0 };
+	struct env_set env = { 0 };
+	char **env_text = NULL;
+	size_t n_env = 0;
 	int exit_code = CLI_EXIT_REFUSED, log_fd = -1, policy_fd = -1;
 	AUTO_FREE char *log_path = NULL;
 	AUTO_FREE char *events_path = NULL;
@@ -349,12 +322,17 @@ int cmd_run(int argc, char **argv)
 		goto fail;
 	}
 	run.quiet = p->quiet;
+	if (plan_image_ok(p, &e) < 0)
+		goto fail;
+	changeset_make_id(id, p->projects[0].path);
+	if (cli_env(&env, p, id, &e) < 0 || env_check(&env, p->profile, &e) < 0)
+		goto fail;
+	say_first(p, &env);
 	state_dirs_fini(&p->dirs);
 	if (refuse_no_sandbox(p, &e) < 0 || plan_host(p, &e) < 0 ||
 	    run_get_image(p, &run.img, p->quiet, &e) < 0 ||
 	    plan_network(p, &run.img.registries, &e) < 0)
 		goto fail;
-	changeset_make_id(id, p->projects[0].path);
 	if (open_log(p, id, &log_path, &log_fd, &e) < 0)
 		goto fail;
 	run.scan_report_fd = fd_memfd("scan-report");
@@ -369,18 +347,12 @@ int cmd_run(int argc, char **argv)
 		err_set(&e, -ENOTSUP, "ports cannot be published in this version");
 		goto fail;
 	}
-	make_env(&env, p, id);
 	const struct span cas = span_of(p->netplan.ca.pem.p, p->netplan.ca.pem.len);
 	const struct session_file files[] = { { HOSTCA_GUEST_FILE, cas, false },
 		                              { HOSTCA_GUEST_BUNDLE, cas, true } };
-	/* no words: the agent's own command, here a login shell */
-	const char *exec_argv[2] = { p->exec ? p->exec : "/bin/bash", NULL };
-	const char **all = xcalloc(p->n_words + 2, sizeof(*all));
+	env_text = env_strings(&env, &n_env);
 	size_t n = 0;
-	if (p->exec || !p->has_words)
-		all[n++] = exec_argv[0];
-	for (size_t i = 0; i < p->n_words; i++)
-		all[n++] = p->words[i];
+	const char **all = make_argv(p, &n);
 	struct session_opts so = {
 		.spec = {
 			.id = id,
@@ -403,7 +375,7 @@ int cmd_run(int argc, char **argv)
 			.exclude = p->exclude,
 			.n_exclude = p->n_exclude,
 			.heavy = p->config.exclude_heavy,
-			.sudo = p->root_user,
+			.sudo = p->root_user || p->profile->sudo,
 			.debug = p->debug,
 			.keep = p->keep || getenv("CLOCHE_KEEP_SANDBOX"),
 			.log_fd = log_fd,
@@ -414,8 +386,8 @@ int cmd_run(int argc, char **argv)
 		.n_files = cas.len ? ARRAY_LEN(files) : 0,
 		.argv = all,
 		.n_argv = n,
-		.env = (const char *const *)env.v,
-		.n_env = env.n,
+		.env = (const char *const *)env_text,
+		.n_env = n_env,
 		.cwd = p->cwd,
 		.root = p->root_user,
 		.quiet = p->quiet,
@@ -432,8 +404,8 @@ int cmd_run(int argc, char **argv)
 fail:
 	exit_code = cli_fail(&e);
 out:
-	for (size_t i = 0; i < env.n; i++)
-		free(env.v[i]);
+	env_strings_free(env_text);
+	env_fini(&env);
 	auto_close_(&log_fd);
 	auto_close_(&policy_fd);
 	ports_close(&run.ports);

@@ -351,6 +351,12 @@ static void fixed_variables(struct env_set *e, const struct env_in *in)
 	set(e, "USER", user, ENV_FROM_CLOCHE);
 	set(e, "LOGNAME", user, ENV_FROM_CLOCHE);
 	set(e, "GIT_TERMINAL_PROMPT", "0", ENV_FROM_CLOCHE);
+	/* node has a bundle of its own; OpenSSL looks for a certificate by its hash in the folder,
+	 * where those of the host are not, unless it is told of the file */
+	if (in->ca_file)
+		set(e, "NODE_EXTRA_CA_CERTS", in->ca_file, ENV_FROM_CLOCHE);
+	if (in->ca_bundle)
+		set(e, "SSL_CERT_FILE", in->ca_bundle, ENV_FROM_CLOCHE);
 	set(e, "CLOCHE_AGENT_NAME", in->agent, ENV_FROM_CLOCHE);
 	set(e, "CLOCHE_WORKSPACE", in->workspace, ENV_FROM_CLOCHE);
 	set(e, "CLOCHE_SESSION_ID", in->session_id, ENV_FROM_CLOCHE);

@@ -77,6 +77,7 @@ struct env_in {
 	const char *tz;                             /* name of the host's time zone, or NULL */
 	const char *git_name, *git_email;           /* identity of the user, or NULL */
 	const char *agent, *workspace, *session_id; /* as the guest sees them */
+	const char *ca_file, *ca_bundle;            /* in the guest: CAs of the host, or NULL */
 	uint32_t memory_mib;
 	bool root;
 };

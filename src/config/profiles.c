@@ -44,8 +44,11 @@ static struct profile_entry *find(const struct profiles *ps, const char *name)
 {
 	struct profile_entry *e = by_name(ps, name);
 
+	/* what stands for a built-in profile has its other names, too */
 	for (size_t i = 0; i < ps->n && !e; i++) {
-		if (ps->v[i].profile && profile_texts_have(&ps->v[i].profile->aliases, name))
+		const struct profile *now = ps->v[i].profile, *was = ps->v[i].builtin;
+		if ((now && profile_texts_have(&now->aliases, name)) ||
+		    (was && profile_texts_have(&was->aliases, name)))
 			e = &ps->v[i];
 	}
 	return e;

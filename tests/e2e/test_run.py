@@ -259,7 +259,7 @@ def test_refusals(h):
     home = h.path("home")
     cases = [
         (["run"], 2, "which agent"),
-        (["run", "shel"], 125, "known agents: shell"),
+        (["run", "shel"], 125, "did you mean shell? known agents: claude-code, "),
         (["run", "shell@x", p], 125, "named sessions"),
         (["run", "shell", p + "/a.txt"], 2, "after --"),
         (["run", "shell", "no-such-dir"], 2, "after --"),

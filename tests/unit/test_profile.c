@@ -298,6 +298,8 @@ static void test_bad_override_is_no_way_back(void **state)
 
 	write_file(f, "claude.yaml", "name: claude-code\ncommand: [claude]\negress: lockd\n");
 	load(f, NULL);
+	assert_null(get(f, "claude")); /* by its other name, too */
+	assert_int_equal(f->err.code, -EINVAL);
 	assert_null(get(f, "claude-code"));
 	assert_non_null(strstr(f->err.text, "'egress' must be standard or locked, not 'lockd'"));
 	assert_non_null(get(f, "codex"));

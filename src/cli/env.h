@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * env.h - the environment of a run's command: config/env.h with what this host says.
+ */
+#ifndef CLOCHE_CLI_ENV_H
+#define CLOCHE_CLI_ENV_H
+
+#include "cli/plan.h"
+#include "config/env.h"
+
+/*
+ * cli_env() - the variables of a run of @p.
+ * @session_id:	what the run is called
+ * Return: 0, also when something required is missing (env_check()), or -errno with @err.
+ */
+int cli_env(struct env_set *out, const struct plan *p, const char *session_id,
+            struct err *err) MUST_CHECK;
+
+/* What the user should hear at the start of a run: refused keys, paths of the host. */
+int cli_env_warnings(struct buf *b, const struct env_set *e) MUST_CHECK;
+
+#endif
