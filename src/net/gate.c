@@ -554,7 +554,6 @@ static void judge_segment(struct gate *g, struct packet *p, struct flow *f, stru
 		f->fin_up = true;
 		f->up_end = ++f->up_next;
 	}
-	packet_clear_urgent(p);
 	pass(out, GATE_TO_SLIRP, p);
 	out->flow = flow_index(g, f);
 	check_done(g, f);
@@ -564,9 +563,9 @@ static void judge_tcp(struct gate *g, struct packet *p, struct gate_out *out)
 {
 	struct gate_flow_key k = { .addr = p->dst, .port = p->dport, .guest_port = p->sport };
 
+	packet_clear_urgent(p);
 	if (g->c.shared && peer_range(p->dst)) {
 		if (is_peer(g, p->dst)) {
-			packet_clear_urgent(p);
 			pass(out, GATE_TO_SWITCH, p);
 		} else {
 			refuse_tcp(g, p, out, NETMSG_DROP_PEER);

@@ -318,10 +318,12 @@ static void step_down(struct gate *g)
 
 	if (k->index < 0)
 		return;
-	if (!k->answered) {
+	if (flags & RST)
+		flags = RST;
+	if (!k->answered)
 		flags = SYN | ACK;
+	if (flags & (RST | SYN))
 		payload = 0;
-	}
 	nf_tcp(&f, k->addr, k->port, m.self, k->guest_port, flags | ACK, k->down, k->next, payload);
 	nf16(f.b + NF_ETH + NF_IP + 14, 0xffff);
 	nf_fix(&f);
