@@ -302,10 +302,13 @@ static void cb_guest_error(const char *msg, void *opaque)
 		log_warn("libslirp: %s", msg);
 }
 
-static int64_t cb_clock(void *opaque UNUSED)
+static int64_t cb_clock(void *opaque)
 {
+	const struct tcpend *t = opaque;
 	struct timespec ts;
 
+	if (t->c.now_ns)
+		return t->c.now_ns();
 	(void)clock_gettime(CLOCK_MONOTONIC, &ts); /* cannot fail for this clock */
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
@@ -538,4 +541,14 @@ int tcpend_self_test(struct tcpend *t, struct err *err)
 	               !answered    ? "no answer to a SYN"
 	               : !connected ? "it does not call our connect()"
 	                            : "a reset does not end one");
+}
+
+size_t tcpend_count(struct tcpend *t)
+{
+	AUTO_FREE char *info = slirp_connection_info(t->slirp); /* glib's memory is malloc's */
+	size_t n = 0;
+
+	for (const char *p = info; (p = strstr(p, "TCP[")); p++)
+		n++;
+	return n;
 }

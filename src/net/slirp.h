@@ -40,6 +40,7 @@ struct tcpend_config {
 	/* A connection: @fd, taken, is the end for the relay. */
 	void (*connected)(void *arg, const struct gate_flow_key *k, int fd);
 	void *arg;
+	int64_t (*now_ns)(void); /* NULL: CLOCK_MONOTONIC; tests own theirs */
 };
 
 /* Before the cage. Return: 0 or -errno with @err. */
@@ -63,5 +64,8 @@ void tcpend_forget(struct tcpend *t, uint32_t addr, uint16_t port);
 size_t tcpend_fill(struct tcpend *t, struct pollfd *v, int *timeout_ms);
 /* After poll(), once for each tcpend_fill(). @n 0: nothing is read or written, timers run. */
 void tcpend_turn(struct tcpend *t, const struct pollfd *v, size_t n);
+
+/* How many connections libslirp itself has: as many as the gate has flows. For tests; slow. */
+size_t tcpend_count(struct tcpend *t);
 
 #endif
