@@ -45,6 +45,8 @@ static void drop(struct listener *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		loop_fd_del(s->r->l, &s->srcs[i]);
+		/* for all who hold it: who opened the port has it too, for a second start */
+		(void)shutdown(s->fds[i], SHUT_RDWR);
 		auto_close_(&s->fds[i]);
 	}
 	loop_timer_del(s->r->l, &s->deadline);

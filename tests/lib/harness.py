@@ -662,7 +662,7 @@ class Harness:
         for d in (self.path("run", "cloche"), self.path("t")):
             if os.path.isdir(d):
                 out += [f"file {os.path.join(d, n)}" for n in os.listdir(d)
-                        if not n.endswith(".lock")]
+                        if not n.endswith(".lock") and n != "switch.sock"]
         return out
 
     def wait_clean(self, timeout_s=15, keep_sandboxes=False):

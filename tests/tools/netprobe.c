@@ -232,6 +232,8 @@ static void talk(int argc, struct word *w)
 	int64_t t0 = now_ms();
 	int first = 2, e;
 
+	if (argc > 2 && !strncmp((char *)w[2].p, "t=", 2))
+		timeout_ms = atoi((char *)w[2].p + 2); /* of the connect, too */
 	fcntl(s, F_SETFL, O_NONBLOCK);
 	if (argc > 2 && !strncmp((char *)w[2].p, "f=", 2)) {
 		e = sendto(s, w[2].p + 2, w[2].n - 2, MSG_FASTOPEN, (struct sockaddr *)&to, n) < 0
