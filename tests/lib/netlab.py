@@ -621,10 +621,16 @@ class Lab:
             try:
                 fn(sock)
             except OSError:
-                if not self.closed:
+                if not self.closed and sock in self.socks:
                     raise
         self.socks.append(sock)
         threading.Thread(target=run, daemon=True).start()
+
+    def forget(self, sock):
+        """End the server of that socket."""
+        self.socks.remove(sock)
+        sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
 
     def _sniff(self, s):
         while True:
