@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/path.h"
 #include "base/vis.h"
 #include "review/review_priv.h"
 
@@ -48,6 +49,12 @@ int review_text_item(struct buf *out, const struct review *r, uint32_t i)
 	return buf_put(out, "\n", 1);
 }
 
+/* git reads it for nothing by itself: what is configured stays until somebody says so. */
+static bool lists_submodules(const struct review_item *it)
+{
+	return span_eq(path_base(span_of(it->raw.p, it->raw.len)), span_str(".gitmodules"));
+}
+
 int review_text_notes(struct buf *out, const struct review *r, uint32_t i)
 {
 	const struct review_item *it = review_item(r, i);
@@ -73,6 +80,9 @@ int review_text_notes(struct buf *out, const struct review *r, uint32_t i)
 		               "  empty after a crash of the sandbox: its content may be lost\n"));
 	if (c->flags & COMPARE_SETID)
 		TRY(buf_printf(out, "  setuid, setgid and sticky bits are not carried\n"));
+	if (lists_submodules(it))
+		TRY(buf_printf(out, "  the list of submodules changes: run git submodule sync "
+		                    "yourself when you have it\n"));
 	return 0;
 }
 
@@ -147,6 +157,10 @@ int review_text_result(struct buf *out, const struct review *r, const struct rev
 			               "  its other names on the host keep the old content\n"));
 		if (o->result == APPLY_DONE && o->no_setid)
 			TRY(buf_printf(out, "  its setuid, setgid or sticky bit is gone\n"));
+		if (o->result == APPLY_DONE && lists_submodules(it))
+			TRY(buf_printf(out,
+			               "  the list of submodules changed: run git submodule sync "
+			               "(and update) yourself\n"));
 	}
 	struct changeset_counts c;
 	review_counts(r, &c);

@@ -403,6 +403,19 @@ def test_ignored():
         assert x.read("a.o") == b"1" and x.read("old.o") == b"2" and x.read("out/x/y") == b"4"
 
 
+def test_submodules_are_said():
+    """git takes nothing over by itself when .gitmodules changes: that is the user's to do."""
+    with Box() as x:
+        x.write(".gitmodules", b"[submodule \"a\"]\n")
+        x.write("sub/.gitmodules", b"[submodule \"a\"]\n")
+        x.write("not.gitmodules", b"")
+        x.make(Guest().file(".gitmodules", b"x").file("sub/.gitmodules", b"x").file("not.gitmodules", b"x"))
+        text = x.tool("text", "set-aaaaaa").stdout.decode()
+        assert text.count("git submodule sync") == 2, text
+        r = x.tool("apply", "set-aaaaaa", "--auto", env={"TEXT": "1"})
+        assert r.returncode == 0 and r.stdout.count(b"git submodule sync") == 2, r
+
+
 def test_refused():
     with Box() as x:
         x.write(".env", b"SECRET")
