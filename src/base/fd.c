@@ -3,11 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+
+#include "base/mem.h"
 
 int fd_close(int *fd)
 {
@@ -252,4 +256,42 @@ int fd_memfd(const char *name)
 	int fd = memfd_create(name, MFD_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
+}
+
+static int copy_range(int from, int to, off_t at, off_t end)
+{
+	enum { PIECE = 256 * 1024 };
+	AUTO_FREE uint8_t *b = xmalloc(PIECE);
+
+	while (at < end) {
+		size_t n = (size_t)MIN((off_t)PIECE, end - at);
+		int r = fd_pread_exact(from, b, n, at);
+		if (r == 0)
+			r = fd_pwrite_all(to, b, n, at);
+		if (r < 0)
+			return r;
+		at += (off_t)n;
+	}
+	return 0;
+}
+
+int fd_copy(int from, int to, uint64_t size)
+{
+	if (ioctl(to, FICLONE, from) == 0)
+		return 0;
+	if (ftruncate(to, (off_t)size) < 0)
+		return -errno;
+	off_t at = 0;
+	for (;;) {
+		at = lseek(from, at, SEEK_DATA);
+		if (at < 0)
+			return errno == ENXIO ? 0 : -errno;
+		off_t end = lseek(from, at, SEEK_HOLE);
+		if (end < 0)
+			return -errno;
+		int r = copy_range(from, to, at, end);
+		if (r < 0)
+			return r;
+		at = end;
+	}
 }

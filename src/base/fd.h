@@ -45,6 +45,9 @@ int fd_pread_exact(int fd, void *p, size_t n, off_t off) MUST_CHECK;
 /* Read a whole small file, at most @max bytes: -EFBIG beyond. *out is malloc'd, NUL-terminated. */
 int fd_read_file(int fd, size_t max, char **out, size_t *out_len) MUST_CHECK;
 
+/* Clone or copy the @size bytes of file @from into the empty file @to; holes stay holes. */
+int fd_copy(int from, int to, uint64_t size) MUST_CHECK;
+
 int fd_set_nonblock(int fd, bool on) MUST_CHECK;
 int fd_set_cloexec(int fd, bool on) MUST_CHECK;
 

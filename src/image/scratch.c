@@ -11,11 +11,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <linux/fs.h>
 
 #include "base/err.h"
 #include "base/fd.h"
@@ -100,44 +98,6 @@ static int open_template(int cache, const char *cache_path, uint64_t size, int *
 	return 0;
 }
 
-static int copy_range(int from, int to, off_t at, off_t end)
-{
-	enum { PIECE = 256 * 1024 };
-	AUTO_FREE uint8_t *b = xmalloc(PIECE);
-
-	while (at < end) {
-		size_t n = (size_t)MIN((off_t)PIECE, end - at);
-		int r = fd_pread_exact(from, b, n, at);
-		if (r == 0)
-			r = fd_pwrite_all(to, b, n, at);
-		if (r < 0)
-			return r;
-		at += (off_t)n;
-	}
-	return 0;
-}
-
-static int copy_sparse(int from, int to, uint64_t size)
-{
-	if (ioctl(to, FICLONE, from) == 0)
-		return 0;
-	if (ftruncate(to, (off_t)size) < 0)
-		return -errno;
-	off_t at = 0;
-	for (;;) {
-		at = lseek(from, at, SEEK_DATA);
-		if (at < 0)
-			return errno == ENXIO ? 0 : -errno;
-		off_t end = lseek(from, at, SEEK_HOLE);
-		if (end < 0)
-			return -errno;
-		int r = copy_range(from, to, at, end);
-		if (r < 0)
-			return r;
-		at = end;
-	}
-}
-
 int image_scratch_create(const struct image_opts *opts, int dirfd, const char *name, uint64_t size,
                          struct err *err)
 {
@@ -159,7 +119,7 @@ int image_scratch_create(const struct image_opts *opts, int dirfd, const char *n
 		openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return err_errno(err, "cannot create the scratch disk");
-	r = copy_sparse(template, fd, size);
+	r = fd_copy(template, fd, size);
 	if (r == 0)
 		r = fd_close(&fd);
 	if (r < 0) {

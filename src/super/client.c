@@ -203,9 +203,12 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 		put2(&w, "--project",
 		     xasprintf("%d:%s:%s", to, s->projects[i].name, s->projects[i].path));
 	}
-	put2(&w, "--kernel", xstrdup(s->kernel));
-	put2(&w, "--initrd", xstrdup(s->initrd));
-	put2(&w, "--rootfs", xstrdup(s->rootfs));
+	fds[k++] = (struct proc_fd){ .from = s->kernel_fd, .to = CLIENT_FD_KERNEL };
+	put2(&w, "--kernel", xasprintf("%d", CLIENT_FD_KERNEL));
+	fds[k++] = (struct proc_fd){ .from = s->initrd_fd, .to = CLIENT_FD_INITRD };
+	put2(&w, "--initrd", xasprintf("%d", CLIENT_FD_INITRD));
+	fds[k++] = (struct proc_fd){ .from = s->rootfs_fd, .to = CLIENT_FD_ROOTFS };
+	put2(&w, "--rootfs", xasprintf("%d", CLIENT_FD_ROOTFS));
 	put2(&w, "--image", xstrdup(s->image));
 	put2(&w, "--memory", xasprintf("%u", (unsigned)s->memory_mib));
 	put2(&w, "--cpus", xasprintf("%u", (unsigned)s->vcpus));

@@ -20,6 +20,9 @@
 enum {
 	/* numbers of descriptors in the monitor */
 	CLIENT_FD_POLICY = 104,
+	CLIENT_FD_KERNEL = 105,
+	CLIENT_FD_INITRD = 106,
+	CLIENT_FD_ROOTFS = 107,
 	CLIENT_FD_PROJECTS = 110,
 	CLIENT_FD_PORTS = 140,
 	CLIENT_PORT_FDS_MAX = 64,
@@ -32,7 +35,8 @@ struct client_spec {
 	const struct state_project *projects;
 	const int *project_fds; /* opened by the caller, who checked them; borrowed */
 	size_t n_projects;
-	const char *kernel, *initrd, *rootfs, *image;
+	int kernel_fd, initrd_fd, rootfs_fd; /* read-only; borrowed */
+	const char *image;
 	uint32_t memory_mib, vcpus, ready_ms;
 	uint64_t disk_bytes, tmp_bytes;
 	uint64_t records_max, content_max; /* of the change set; 0: the default */

@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +74,8 @@ struct monitor {
 	const char *exclude[SPAWN_EXCLUDES_MAX];
 	size_t n_exclude;
 	bool heavy, sudo, debug, skip_own;
-	const char *kernel, *initrd, *rootfs, *hostname;
+	int kernel_fd, initrd_fd, rootfs_fd;
+	const char *hostname;
 	enum vmm_accel accel;
 	uint32_t ready_ms;
 	uint64_t records_max, content_max;
@@ -631,14 +633,58 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 	return r < 0 ? r : watch(CH_WORKER, err);
 }
 
+/*
+ * A path to what is open as @fd. QEMU takes a kernel by its path only, and there is no /proc in
+ * its cage; the path that it was opened by may lead to another by then (image build --force).
+ * So it gets a second name in the sandbox's folder, or, where it cannot have one, a copy.
+ * Return: 0 with a malloc'd path, or -errno with @err.
+ */
+static int name_file(int fd, const char *name, char **out, struct err *err)
+{
+	char proc[64], path[PATH_MAX];
+	struct stat st, at;
+
+	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	*out = xasprintf("%s/%s/%s", m.dirs.sandboxes, m.st.id, name);
+	(void)unlinkat(m.dir_fd, name, 0); /* of the run that is recovered */
+	if (linkat(AT_FDCWD, proc, m.dir_fd, name, AT_SYMLINK_FOLLOW) == 0)
+		return 0;
+	if (fstat(fd, &st) < 0)
+		return err_errno(err, "cannot look at the image's %s", name);
+	/* on another file system: its own path while that is it, a copy is 30 MB a run */
+	ssize_t n = readlink(proc, path, sizeof(path) - 1);
+	if (n > 0) {
+		path[n] = '\0';
+		if (stat(path, &at) == 0 && at.st_dev == st.st_dev && at.st_ino == st.st_ino) {
+			free(*out);
+			*out = xstrdup(path);
+			return 0;
+		}
+	}
+	AUTO_CLOSE int to =
+		openat(m.dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (to < 0)
+		return err_errno(err, "cannot copy the image's %s", name);
+	int r = fd_copy(fd, to, (uint64_t)st.st_size);
+	if (r == 0 && m.uid && fchown(to, m.uid, m.uid) < 0)
+		r = -errno;
+	if (r == 0)
+		r = fd_close(&to);
+	return r < 0 ? err_code(err, r, "cannot copy the image's %s", name) : 0;
+}
+
 static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 {
-	AUTO_CLOSE int rootfs = open(m.rootfs, O_RDONLY | O_CLOEXEC);
-	if (rootfs < 0)
-		return err_errno(err, "cannot open image '%s'", m.rootfs);
+	AUTO_FREE char *kernel = NULL, *initrd = NULL;
+	int r = name_file(m.kernel_fd, "kernel", &kernel, err);
+
+	if (r == 0)
+		r = name_file(m.initrd_fd, "initrd", &initrd, err);
+	if (r < 0)
+		return r;
 	struct vmm_config cfg = {
-		.kernel = m.kernel,
-		.initrd = m.initrd,
+		.kernel = kernel,
+		.initrd = initrd,
 		.memory_mib = m.st.memory_mib,
 		.vcpus = m.st.vcpus,
 		.control_fd = guest,
@@ -650,7 +696,7 @@ static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 		.tsc_khz = m.accel == VMM_ACCEL_TCG ? vmm_tsc_khz() : 0,
 		.n_disks = 3,
 		.disks = {
-			{ .serial = "base", .kind = VMM_DISK_RAW_FD, .fd = rootfs, .read_only = true },
+			{ .serial = "base", .kind = VMM_DISK_RAW_FD, .fd = m.rootfs_fd, .read_only = true },
 			{ .serial = "work", .kind = VMM_DISK_NBD_FD, .fd = nbd, .read_only = true },
 			{ .serial = "scratch", .kind = VMM_DISK_RAW_FD, .fd = m.scratch_fd },
 		},
@@ -658,7 +704,7 @@ static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 	struct vmm_launch la = { .uid = m.uid };
 	if (m.net)
 		netproc_mac(m.net, cfg.net_mac);
-	int r = vmm_spawn(&m.ch[CH_QEMU].p, &m.ch[CH_QEMU].err_fd, &cfg, &la, err);
+	r = vmm_spawn(&m.ch[CH_QEMU].p, &m.ch[CH_QEMU].err_fd, &cfg, &la, err);
 	return r < 0 ? r : watch(CH_QEMU, err);
 }
 
@@ -779,6 +825,8 @@ static void leave_folder(void)
 		(void)set_phase(STATE_STAGED);
 		return;
 	}
+	(void)unlinkat(m.dir_fd, "kernel", 0); /* a recovery brings its own */
+	(void)unlinkat(m.dir_fd, "initrd", 0);
 	(void)snprintf(m.st.failure, sizeof(m.st.failure), "%s", m.last.text);
 	(void)set_phase(STATE_RUNNING);
 }
@@ -864,6 +912,7 @@ int main(int argc, char **argv)
 	m.manifest_ro_fd = m.meta_fd = m.cache_fd = m.scratch_fd = m.scan_report_fd = m.log_fd =
 		m.report_fd = -1;
 	m.disk_fd = m.mon_fd = m.client_fd = -1;
+	m.kernel_fd = m.initrd_fd = m.rootfs_fd = -1;
 	m.hostname = "cloche";
 	m.records_max = CHANGE_RECORDS_DEFAULT;
 	for (int i = 0; i < CHILDREN; i++)
@@ -906,13 +955,13 @@ int main(int argc, char **argv)
 			break;
 		}
 		case 'k':
-			m.kernel = optarg;
+			m.kernel_fd = atoi(optarg);
 			break;
 		case 'I':
-			m.initrd = optarg;
+			m.initrd_fd = atoi(optarg);
 			break;
 		case 'f':
-			m.rootfs = optarg;
+			m.rootfs_fd = atoi(optarg);
 			break;
 		case 'n':
 			(void)snprintf(m.st.image, sizeof(m.st.image), "%s", optarg);
@@ -999,7 +1048,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (!m.st.id[0] || !m.st.n_projects || !m.kernel || !m.initrd || !m.rootfs)
+	if (!m.st.id[0] || !m.st.n_projects || m.kernel_fd < 0 || m.initrd_fd < 0 ||
+	    m.rootfs_fd < 0)
 		return 2;
 	for (int fd = 3; fd < CLIENT_FDS_END; fd++)
 		(void)!fd_set_cloexec(fd, true); /* EBADF: not open */

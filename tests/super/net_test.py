@@ -182,7 +182,8 @@ class World:
         fd = os.open(self.project, os.O_RDONLY | os.O_DIRECTORY)
         self.report, wr = os.pipe()
         log = os.open(os.path.join(self.top, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        pass_fds = [fd, wr, log, *fds]
+        null = os.open("/dev/null", os.O_RDONLY)
+        pass_fds = [fd, wr, log, null, *fds]
         net = []
         if network != "offline":
             p = policy if policy is not None else self.policy(egress)
@@ -190,13 +191,13 @@ class World:
             net = ["--network", network, "--egress", egress, "--policy", str(p), "--events", self.events]
         s = subprocess.Popen(
             [os.path.join(self.bin, "cloche-super"), "--id", name, "--agent", "shell",
-             "--project", f"{fd}:demo:{self.project}", "--kernel", "/dev/null",
-             "--initrd", "/dev/null", "--rootfs", "/dev/null", "--memory", "128", "--cpus", "1",
+             "--project", f"{fd}:demo:{self.project}", "--kernel", str(null),
+             "--initrd", str(null), "--rootfs", str(null), "--memory", "128", "--cpus", "1",
              "--disk", str(64 << 20), "--tmp", "1048576", "--accel", "tcg", "--ready-ms", "60000",
              "--report", str(wr), "--log", str(log), "--debug", *net, *args],
             env=self.env, pass_fds=pass_fds)
         self.supers.append(s)
-        for n in (fd, wr, log):
+        for n in (fd, wr, log, null):
             os.close(n)
         self.expect(puppets)
         return s

@@ -92,7 +92,12 @@ class World:
         os.mkdir(self.bin)
         for n in ("cloche", "cloche-super", "cloche-scan", "cloche-disk"):
             shutil.copy(os.path.join(BIN, n), self.bin)
-        self.program("cloche-cage", "#!/bin/sh\nexec sleep 60\n")
+        # QEMU, too: what it would read as its kernel is kept
+        self.program("cloche-cage", f"#!{sys.executable}\nimport os, shutil, sys, time\n"
+                     "path = sys.argv[sys.argv.index('-kernel') + 1]\n"
+                     "assert ['--ro', path] == sys.argv[(i := sys.argv.index(path)) - 1:i + 1]\n"
+                     f"os.path.isfile(path) and shutil.copy(path, {self.top + '/seen'!r})\n"
+                     f"open({self.top + '/path'!r}, 'w').write(path)\ntime.sleep(60)\n")
         self.conf = {"tool": box.TOOL, "answer": os.path.join(self.top, "answer"),
                      "started": os.path.join(self.top, "started"),
                      "forge": getattr(self, forge) if forge else self.victim,
@@ -121,7 +126,7 @@ class World:
             f.write(text)
         os.chmod(path, 0o755)
 
-    def run(self, *args, project=None):
+    def run(self, *args, project=None, kernel=None):
         """cloche-super to its end. Its last words: (type, code, id, text)."""
         fd = os.open(project or self.project, os.O_RDONLY | os.O_DIRECTORY)
         null = os.open("/dev/null", os.O_RDONLY)
@@ -129,11 +134,11 @@ class World:
         log = os.open(os.path.join(self.top, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         subprocess.run(
             [os.path.join(self.bin, "cloche-super"), "--id", ID, "--agent", "shell",
-             "--project", f"{fd}:demo:{self.project}", "--kernel", "/dev/null",
-             "--initrd", "/dev/null", "--rootfs", "/dev/null", "--memory", "128", "--cpus", "1",
+             "--project", f"{fd}:demo:{self.project}", "--kernel",
+             str(null if kernel is None else kernel), "--initrd", str(null), "--rootfs", str(null), "--memory", "128", "--cpus", "1",
              "--disk", str(64 << 20), "--tmp", "1048576", "--accel", "tcg", "--ready-ms", "60000",
              "--report", str(wr), "--log", str(log), "--keep", *args],
-            env=self.env, pass_fds=[fd, wr, log], timeout=100, check=False)
+            env=self.env, pass_fds=[fd, wr, log, null] + ([kernel] if kernel is not None else []), timeout=100, check=False)
         os.close(wr)
         b = b""
         while len(b) < LINK.size:
@@ -267,6 +272,35 @@ def test_staged_before_the_end():
         assert (kind, name) == (STAGED, ID) and w.starts() == 1, (kind, name, text, w.log())
         w.check_set()
         assert w.meta()["exit_status"] == -1
+
+
+def test_image_that_was_replaced():
+    """The kernel that is booted is the one that the run opened, whatever has its path by then."""
+    for case in ("link", "gone", "elsewhere", "elsewhere, gone"):
+        where = tempfile.mkdtemp(dir="/dev/shm" if "elsewhere" in case else None)
+        with World() as w:
+            try:
+                if "elsewhere" in case and os.stat(where).st_dev == os.stat(w.top).st_dev:
+                    continue
+                path = os.path.join(where, "kernel")
+                with open(path, "w") as f:
+                    f.write("the one that was opened")
+                fd = os.open(path, os.O_RDONLY)
+                if case == "link":      # as an image that was exchanged and is not removed yet
+                    os.rename(path, path + ".old")
+                if case != "elsewhere":
+                    with open(path + ".new", "w") as f:
+                        f.write("another")
+                    os.rename(path + ".new", path)
+                kind, _, _, text = w.run(kernel=fd)
+                os.close(fd)
+                assert kind == STAGED, (case, text, w.log())
+                with open(os.path.join(w.top, "seen")) as f:
+                    assert f.read() == "the one that was opened", case
+                with open(os.path.join(w.top, "path")) as f:
+                    assert (f.read() == path) == (case == "elsewhere"), case
+            finally:
+                shutil.rmtree(where)
 
 
 def test_not_files():
