@@ -471,8 +471,7 @@ void netproc_end(struct netproc *n)
 	finish(&n->relay, FLUSH_MS);
 	child_end(&n->keeper, 0);
 	log_usage(&n->keeper);
-	if (n->sw.l) /* lives as long as others need it */
-		loop_fd_del(n->sw.l, &n->sw.src);
+	netswitch_left(n);
 }
 
 void netproc_free(struct netproc *n)

@@ -59,6 +59,8 @@ int netproc_ask(struct netproc *n, struct relayctl *m, const int *fds, size_t n_
 
 /* netswitch.c: find or start the switch of this user, and enter it; *out_fd is the caller's. */
 int netswitch_join(struct netproc *n, int *out_fd, uint32_t *out_addr, struct err *err) MUST_CHECK;
+/* We have left it: when that was the end of a switch that we started, its socket goes, too. */
+void netswitch_left(struct netproc *n);
 
 /* netserve.c */
 int netserve_start(struct netproc *n, struct err *err) MUST_CHECK;

@@ -23,7 +23,7 @@
 #include "super/netproc_priv.h"
 #include "super/spawn.h"
 
-enum { TRIES = 3, BACKLOG = 64 };
+enum { TRIES = 3, BACKLOG = 64, LAST_MS = 100 };
 
 static void on_switch(void *arg UNUSED, struct child *c)
 {
@@ -56,25 +56,39 @@ static int start_switch(struct netproc *n, const struct sockaddr_un *a, struct e
 	return r < 0 ? r : child_watch(&n->sw, n->o.l, on_switch, NULL, err);
 }
 
-static int reach(struct netproc *n, int dir, int *out, struct err *err)
+static struct sockaddr_un address(int dir)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
+
+	(void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/switch.sock", dir);
+	return a;
+}
+
+static int lock_switch(int dir)
+{
 	AUTO_CLOSE int lock =
 		openat(dir, "switch.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-	if (lock < 0 || flock(lock, LOCK_EX) < 0)
-		return err_errno(err, "cannot lock the shared network");
-	(void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/switch.sock", dir);
+	return lock < 0 || flock(lock, LOCK_EX) < 0 ? -errno : take_fd(&lock);
+}
+
+static int reach(struct netproc *n, int dir, int *out, struct err *err)
+{
+	const struct sockaddr_un a = address(dir);
+	AUTO_CLOSE int lock = lock_switch(dir);
+
+	if (lock < 0)
+		return err_code(err, lock, "cannot lock the shared network");
 	AUTO_CLOSE int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (s < 0)
 		return err_errno(err, "cannot make a socket");
-	if (connect(s, (struct sockaddr *)&a, sizeof(a)) < 0) {
+	if (connect(s, (const struct sockaddr *)&a, sizeof(a)) < 0) {
 		if (errno != ENOENT && errno != ECONNREFUSED)
 			return err_errno(err, "cannot reach the shared network");
 		int r = start_switch(n, &a, err);
 		if (r < 0)
 			return r;
-		if (connect(s, (struct sockaddr *)&a, sizeof(a)) < 0)
+		if (connect(s, (const struct sockaddr *)&a, sizeof(a)) < 0)
 			return err_errno(err, "cannot reach the shared network");
 	}
 	*out = take_fd(&s);
@@ -96,4 +110,25 @@ int netswitch_join(struct netproc *n, int *out_fd, uint32_t *out_addr, struct er
 			*out_fd = take_fd(&s);
 	}
 	return r < 0 ? (err_wrap(err, "cannot join the shared network as '%s'", n->name), r) : 0;
+}
+
+void netswitch_left(struct netproc *n)
+{
+	struct err e = { 0 };
+	int status;
+
+	if (!n->sw.l)
+		return;
+	loop_fd_del(n->sw.l, &n->sw.src);
+	if (n->sw.running && proc_wait(&n->sw.p, LAST_MS, &status) < 0)
+		return; /* others are in it */
+	AUTO_CLOSE int dir = net_runtime_dir(false, &e);
+	AUTO_CLOSE int lock = dir < 0 ? -1 : lock_switch(dir);
+	AUTO_CLOSE int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (lock < 0 || s < 0)
+		return;
+	const struct sockaddr_un a = address(dir);
+	/* not the one of a switch that came after it */
+	if (connect(s, (const struct sockaddr *)&a, sizeof(a)) < 0 && errno == ECONNREFUSED)
+		(void)unlink(a.sun_path);
 }

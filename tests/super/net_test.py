@@ -642,6 +642,16 @@ def test_shared():
         second.wait()
 
 
+def test_shared_alone():
+    """The switch ends with its only sandbox, and leaves its lock and nothing else."""
+    with World(real=("cloche-switch",)) as w:
+        s = w.start(network="shared")
+        w.running()
+        w.finish(s)
+        d = os.path.join(w.env["XDG_RUNTIME_DIR"], "cloche")
+        assert os.listdir(d) == ["switch.lock"], os.listdir(d)
+
+
 def main():
     global BIN, NETCTL
     BIN, NETCTL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
