@@ -1159,6 +1159,7 @@ static void test_stream(void **state UNUSED)
 				stream_commit(&out, 0);
 		}
 	}
+	assert_int_equal(bytes, frames * STREAM_FRAME_MAX);
 	assert_int_equal(stream_waiting(&out), 0);
 	assert_int_equal(close(sv[0]), 0);
 	assert_int_equal(stream_fill(&in, sv[1]), 0);
