@@ -63,7 +63,7 @@ stress: setup
 
 soak: setup
 	@$(MAKE) --no-print-directory build
-	@$(SCRIPTS)/run-all.sh stress $(BUILD) $(SOAK_SECONDS)
+	@$(SCRIPTS)/run-all.sh soak $(BUILD) $(SOAK_SECONDS)
 
 check-kvm: setup
 	@$(MAKE) --no-print-directory build

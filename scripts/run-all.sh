@@ -1,10 +1,10 @@
 #!/bin/bash
-# run-all.sh bench|stress BUILD [SECONDS] - every program of tests/bench or tests/stress.
+# run-all.sh bench|stress|soak BUILD [SECONDS] - every program of that folder of tests.
 #
-# Each gets the build folder, and for stress the seconds it may take, as
+# Each gets the build folder, and for stress and soak the seconds it may take, as
 # arguments; says its figures or findings itself; and fails by its exit status.
 set -u
-kind=${1:?usage: run-all.sh bench|stress BUILD [SECONDS]}
+kind=${1:?usage: run-all.sh bench|stress|soak BUILD [SECONDS]}
 build=$(cd "${2:?build folder}" && pwd) || exit 1
 seconds=${3:-}
 cd "$(dirname "$0")/.." || exit 1

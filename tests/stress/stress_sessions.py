@@ -47,6 +47,10 @@ class Stress:
         with self.lock:
             self.count[what] = self.count.get(what, 0) + 1
 
+    def project(self, n):
+        """Its name and folder; a new one for each session."""
+        return f"p{n}", self.h.project(f"p{n}", {"a.txt": "one\n"})
+
     def watch(self, pid):
         for child, comm, _ in harness.descendants(pid) + [(pid, "cloche", 0)]:
             if comm.startswith("cloche"):
@@ -54,9 +58,8 @@ class Stress:
 
     def session(self, n, rng):
         h = self.h
-        name = f"p{n}"
         with self.lock:
-            p = h.project(name, {"a.txt": "one\n"})
+            name, p = self.project(n)
         word = f"word-{n}"
         q = h.start(*h.shell_argv(p, ["sh", "-c", f"echo {word} >new.txt; sync; echo synced; sleep 2"],
                                   flags=["--apply=none"]))
@@ -113,8 +116,8 @@ class Stress:
                 pass
         return out
 
-    def worker(self, k):
-        rng = random.Random(k)
+    def worker(self, k, seed=0):
+        rng = random.Random(f"{seed} {k}")
         n = k
         while time.monotonic() < self.end:
             try:
@@ -124,6 +127,24 @@ class Stress:
             n += 4
 
 
+    def run(self, seed=0):
+        """Two sessions at a time until it is time."""
+        threads = [threading.Thread(target=self.worker, args=(k, seed)) for k in (0, 1)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
+    def report(self):
+        print(", ".join(f"{k}: {v}" for k, v in sorted(self.count.items())))
+        print("largest, KiB: " + ", ".join(f"{k} {v}" for k, v in sorted(self.peak.items())))
+        for k, v in self.peak.items():
+            if v > RSS_MAX_KIB:
+                self.problems.append(f"{k} took {v} KiB")
+        for p in self.problems:
+            print(f"FAILED {p}")
+
+
 def main():
     build, seconds = sys.argv[1], float(sys.argv[2] if len(sys.argv) > 2 else 60)
     harness.prepare(build)
@@ -131,19 +152,9 @@ def main():
     try:
         s = Stress(h, seconds)
         print(f"with {h.accel}")
-        threads = [threading.Thread(target=s.worker, args=(k,)) for k in (0, 1)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
+        s.run()
         h.wait_clean(30)
-        print(", ".join(f"{k}: {v}" for k, v in sorted(s.count.items())))
-        print("largest, KiB: " + ", ".join(f"{k} {v}" for k, v in sorted(s.peak.items())))
-        for k, v in s.peak.items():
-            if v > RSS_MAX_KIB:
-                s.problems.append(f"{k} took {v} KiB")
-        for p in s.problems:
-            print(f"FAILED {p}")
+        s.report()
         return 1 if s.problems else 0
     finally:
         h.close()
