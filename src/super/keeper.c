@@ -161,7 +161,9 @@ static void on_relay(void *arg UNUSED, uint32_t events UNUSED)
 {
 	char b[16];
 
-	if (read(k.relay, b, sizeof(b)) <= 0 && errno != EAGAIN)
+	ssize_t n = read(k.relay, b, sizeof(b));
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		loop_stop(k.l, 0); /* gone, and it never says anything else */
 }
 

@@ -138,6 +138,9 @@ def test_end():
     """Without a relay there is nothing to do."""
     with Keeper({"resolv.conf": "a\n"}) as k:
         k.expect(RESOLV, "a\n")
+        k.expect(HOSTS, "")
+        k.write("hosts", "h\n")         # whatever its last call said
+        k.expect(HOSTS, "h\n")
         k.ours.shutdown(socket.SHUT_RDWR)
         assert k.p.wait(10) == 0
 
