@@ -6,6 +6,10 @@
  * read until it is gone: the source is slowed down, never the memory filled. An
  * end of file is passed on as one when everything before it is. Sockets are
  * nonblocking and borrowed.
+ *
+ * read() and write(): splice() was measured at 0.5 to 1.8 of their speed, depending
+ * on the direction and the size of the writes, and both at some ten times of what
+ * libslirp brings. It would cost a pipe, two descriptors, for each direction.
  */
 #ifndef CLOCHE_RELAY_COPY_H
 #define CLOCHE_RELAY_COPY_H

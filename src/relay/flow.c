@@ -271,6 +271,9 @@ static void on_client(void *arg, uint32_t events)
 		flow_client_step(f);
 	if (!f->over && (events & EPOLLOUT) && copy_flush(&f->in) < 0)
 		flow_end(f, "client");
+	/* nobody is there for the answer that it waits for */
+	if (f->gone && f->mode == MODE_UPGRADE)
+		flow_end(f, "client");
 	if (!f->over)
 		check_end(f);
 	watch(f);

@@ -22,7 +22,8 @@ enum {
 	CACHE_MAX = 1024,
 	HOSTS_TTL_S = PINS_TTL_MIN_S,
 	DEADLINE_MIN_MS = 2 * 1000,
-	DEADLINE_MAX_MS = 12 * 1000, /* cloche-net itself gives up after 15 s, and uses the number again */
+	DEADLINE_MAX_MS =
+		12 * 1000, /* cloche-net itself gives up after 15 s, and uses the number again */
 	CACHE_BUCKETS = 256,
 };
 
