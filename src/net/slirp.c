@@ -235,7 +235,7 @@ static void end_done(struct tcpend *t)
 	}
 }
 
-/* No descriptors: libslirp said goodbye in its way; both ends get a reset instead. */
+/* No descriptors: libslirp says goodbye in its way; both ends get a reset instead. */
 static void end_failed(struct tcpend *t, int flow)
 {
 	uint8_t rst[GATE_REPLY_MAX];
@@ -288,6 +288,8 @@ static ssize_t cb_send(const void *buf, size_t len, void *opaque)
 		}
 		return (ssize_t)len;
 	}
+	if (t->failed)
+		return (ssize_t)len; /* a FIN; the guest gets a reset, from end_failed() */
 	t->c.down(t->c.arg, buf, len, &out);
 	if (out.verdict == GATE_TO_GUEST && out.rst && out.flow != GATE_NO_FLOW)
 		t->last_rst = out.flow;

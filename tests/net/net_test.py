@@ -467,6 +467,26 @@ class NetTest(unittest.TestCase):
         n.sync()
         n.connect(HOST, 443, sport=9001).accept()
 
+    def test_no_descriptors(self):
+        """Without one for a connection both ends of it are told, and the rest goes on."""
+        n = self.opened(nofile=40)
+        kept, refused = [], 0
+        for i in range(45):
+            c = n.connect(HOST, 443, sport=2000 + i)
+            if n.message(FLOW, 0.1):
+                kept.append(c)
+            else:
+                self.assertEqual(c.until_end(1), "rst")
+                refused += 1
+        self.assertGreater(len(kept), 10)
+        self.assertGreater(refused, 5)
+        for c in kept:
+            c.segment(RST, ack=0)
+        n.sync()
+        n.connect(HOST, 443, sport=9000).accept()
+        n.sync()
+        self.assertEqual(self.flows_left(n), ("1", "0"))
+
     def test_many_short_connections(self):
         """More than the cap, one after the other, the far end closing first: none lingers."""
         n = self.opened()

@@ -5,6 +5,7 @@ Standard library only; formats are written down here a second time, on purpose."
 import array
 import collections
 import os
+import resource
 import select
 import socket
 import struct
@@ -140,7 +141,7 @@ class Net:
     """One cloche-net, with the relay's and QEMU's ends of its sockets here."""
 
     def __init__(self, program, profile="standard", args=(), switch=None, address=GUEST,
-                 mac=GUEST_MAC, sndbuf=None):
+                 mac=GUEST_MAC, sndbuf=None, nofile=None):
         self.frames, frames = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.relay, relay = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.address, self.mac = address, mac
@@ -152,7 +153,9 @@ class Net:
         if switch:
             argv += ["--switch", str(switch.fileno())]
         self.proc = subprocess.Popen(argv + list(args), pass_fds=[f.fileno() for f in fds],
-                                     stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env={})
+                                     stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env={},
+                                     preexec_fn=nofile and (lambda: resource.setrlimit(
+                                         resource.RLIMIT_NOFILE, (nofile, nofile))))
         for f in fds:
             f.close()
         self.buffer = b""
