@@ -190,6 +190,11 @@ enum { PROBE_MS = 5000 };
 
 int cage_probe(struct cage_probe *out)
 {
+	return cage_probe_role(CAGE_REVIEW, out);
+}
+
+int cage_probe_role(enum cage_role role, struct cage_probe *out)
+{
 	struct probe_answer a = { .code = -EIO };
 	int p[2], status;
 
@@ -203,7 +208,7 @@ int cage_probe(struct cage_probe *out)
 		return -errno;
 	if (pid == 0) {
 		struct err err = { 0 };
-		struct cage_opts o = { .role = CAGE_REVIEW, .out_layers = &a.layers };
+		struct cage_opts o = { .role = role, .out_layers = &a.layers };
 
 		if (out->root && cage_uid_pick(1, &o.uid) < 0)
 			o.uid = 0;

@@ -136,6 +136,8 @@ struct cage_probe {
 
 /* Return: 0 or -errno (no process to be had). Takes a few milliseconds. */
 int cage_probe(struct cage_probe *out) MUST_CHECK;
+/* ... for one role of our own programs, not CAGE_QEMU: what that program will get. */
+int cage_probe_role(enum cage_role role, struct cage_probe *out) MUST_CHECK;
 
 /* "seccomp landlock userns mountns netns ipcns uid" in @dst. Return: @dst. */
 const char *cage_layers_str(char *dst, size_t cap, unsigned layers);

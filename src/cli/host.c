@@ -75,6 +75,37 @@ static void check_program(struct doctor *d, const char *program, const char *pac
 	d->no_run |= needed;
 }
 
+/* The programs of a network: what each of them has given up when the guest is heard. */
+static void check_network(struct doctor *d)
+{
+	static const struct {
+		const char *name;
+		enum cage_role role;
+		const char *note;
+	} t[] = {
+		{ "cloche-net", CAGE_NET, "" },
+		{ "cloche-relay", CAGE_RELAY,
+		  "; in the host's network, to reach what the policy allows" },
+		{ "cloche-switch", CAGE_SWITCH, "" },
+	};
+	char layers[160], text[300];
+
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		struct cage_probe p;
+		int r = cage_probe_role(t[i].role, &p);
+		(void)snprintf(text, sizeof(text), "%s%s",
+		               r < 0 ? strerror(-r)
+		                     : cage_layers_str(layers, sizeof(layers), p.layers),
+		               t[i].note);
+		check(d, r == 0 && p.floor ? OK : FAIL, t[i].name, text,
+		      r == 0 && p.floor ? NULL
+		      : r == 0          ? p.why
+		                        : "cloche needs to start processes");
+	}
+	check(d, OK, "cloche-keeper", "no cage: it hears nobody, and reads the host's own files",
+	      NULL);
+}
+
 static int on_flag(void *arg, int id, const char *value, struct err *err UNUSED)
 {
 	struct doctor *d = arg;
@@ -131,6 +162,7 @@ int cmd_doctor(int argc, char **argv)
 		              : cage.why);
 		d.no_run |= !cage.floor;
 	}
+	check_network(&d);
 	check_program(&d, "qemu-system-x86_64", "qemu-system-x86", true);
 	check_program(&d, "mkfs.ext4", "e2fsprogs", true);
 	check_program(&d, "mmdebstrap", "mmdebstrap", false);

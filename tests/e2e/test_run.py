@@ -336,7 +336,8 @@ def test_doctor(h):
     assert_valid(h.run("image", "ls", "--json").text, "images")
     assert j["can_run"] in ("microvm", "emulation"), j
     names = {c["check"] for c in j["checks"]}
-    assert {"host", "kvm", "cage", "qemu-system-x86_64"} <= names, names
+    assert {"host", "kvm", "cage", "cloche-net", "cloche-relay", "cloche-switch", "cloche-keeper",
+            "qemu-system-x86_64"} <= names, names
     assert "seccomp" in j["cage"], j
 
 

@@ -882,6 +882,18 @@ static void test_probe(void **state UNUSED)
 	assert_true(p.floor == ((p.layers & CAGE_SECCOMP) != 0));
 	assert_true(p.floor == (p.why[0] == '\0'));
 	assert_true((p.landlock_abi > 0) == ((p.layers & CAGE_LANDLOCK) != 0));
+	/* of each program: the relay alone stays in the host's network */
+	for (int role = 0; role < CAGE_QEMU; role++) {
+		struct cage_probe one;
+
+		assert_int_equal(cage_probe_role((enum cage_role)role, &one), 0);
+		assert_int_equal(one.floor, p.floor);
+		assert_int_equal(one.layers & CAGE_SECCOMP, p.layers & CAGE_SECCOMP);
+		if (role == CAGE_RELAY)
+			assert_false(one.layers & CAGE_NETNS);
+		else if (role == CAGE_NET || role == CAGE_SWITCH)
+			assert_int_equal(one.layers, p.layers);
+	}
 	assert_string_equal(cage_layers_str(b, sizeof(b), CAGE_SECCOMP | CAGE_USERNS),
 	                    "seccomp userns");
 	assert_string_equal(cage_layers_str(b, 10, CAGE_SECCOMP | CAGE_USERNS), "seccomp");
