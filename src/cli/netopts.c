@@ -100,9 +100,9 @@ int netopts_take(struct netopts *o, int id, const char *v, struct err *err)
 			return refuse(err, "--egress", v, "it is permissive, standard or locked");
 		return 0;
 	case NETOPT_HOST:
-		r = config_add_host(o->hosts, &o->n_hosts, v, &why);
+		r = config_add_host(&o->hosts, v, &why);
 		if (r == -E2BIG)
-			return too_many(err, "--allow-host", CONFIG_LIST_MAX);
+			return too_many(err, "--allow-host", CONFIG_HOSTS_MAX);
 		return r < 0 ? refuse(err, "--allow-host", v, why) : 0;
 	case NETOPT_PRIVATE:
 		if (o->n_privates == EGRESS_PRIVATE_MAX)
@@ -133,6 +133,11 @@ int netopts_take(struct netopts *o, int id, const char *v, struct err *err)
 	}
 }
 
+void netopts_fini(struct netopts *o)
+{
+	config_hosts_fini(&o->hosts);
+}
+
 int netopts_settle(struct netopts *o, const struct config_net *c, struct err *err)
 {
 	if (!o->mode_given && net_mode_parse(c->mode, &o->mode) < 0)
@@ -143,7 +148,7 @@ int netopts_settle(struct netopts *o, const struct config_net *c, struct err *er
 	o->publish_localhost |= c->publish_localhost;
 	/* ports are fine: they go over the control channel, not over a card */
 	const char *flag = o->profile_given ? "--egress"
-	                   : o->n_hosts     ? "--allow-host"
+	                   : o->hosts.n     ? "--allow-host"
 	                   : o->n_privates  ? "--allow-private"
 	                   : o->n_services  ? "--host-service"
 	                                    : NULL;

@@ -70,8 +70,7 @@ struct netopts {
 	bool mode_given, profile_given;
 	enum net_mode mode;
 	enum egress_profile profile;
-	struct host_pattern hosts[CONFIG_LIST_MAX];
-	size_t n_hosts;
+	struct config_hosts hosts;
 	struct ip4_net privates[EGRESS_PRIVATE_MAX];
 	size_t n_privates;
 	uint16_t services[EGRESS_SERVICES_MAX];
@@ -85,6 +84,8 @@ struct netopts {
 
 /* An option with an id from NETOPT_FIRST on. 0, or -errno with @err. */
 int netopts_take(struct netopts *o, int id, const char *v, struct err *err) MUST_CHECK;
+
+void netopts_fini(struct netopts *o);
 
 /*
  * netopts_settle() - put what the configuration says where no flag does: mode,

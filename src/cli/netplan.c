@@ -99,11 +99,11 @@ static int add_registries(struct egress *e, const struct netplan_in *in,
 	return 0;
 }
 
-static int add_hosts(struct egress *e, const struct host_pattern *v, size_t n,
-                     enum egress_origin origin, struct err *err)
+static int add_hosts(struct egress *e, const struct config_hosts *h, enum egress_origin origin,
+                     struct err *err)
 {
-	for (size_t i = 0; i < n; i++) {
-		struct egress_rule r = { .host = v[i], .origin = origin };
+	for (size_t i = 0; i < h->n; i++) {
+		struct egress_rule r = { .host = h->v[i], .origin = origin };
 		int got = add(e, &r, err);
 		if (got < 0)
 			return got;
@@ -153,9 +153,9 @@ int netplan_policy(struct egress **out, const struct netplan_in *in, struct err 
 			r = add_registries(e, in, in->user, err);
 	}
 	if (r == 0 && o->profile != EGRESS_PERMISSIVE)
-		r = add_hosts(e, c->hosts, c->n_hosts, EGRESS_FROM_CONFIG, err);
+		r = add_hosts(e, &c->hosts, EGRESS_FROM_CONFIG, err);
 	if (r == 0 && o->profile != EGRESS_PERMISSIVE)
-		r = add_hosts(e, o->hosts, o->n_hosts, EGRESS_FROM_FLAG, err);
+		r = add_hosts(e, &o->hosts, EGRESS_FROM_FLAG, err);
 	if (r == 0)
 		r = add_privates(e, c->privates, c->n_privates, err);
 	if (r == 0)
@@ -170,6 +170,25 @@ int netplan_policy(struct egress **out, const struct netplan_in *in, struct err 
 	}
 	*out = e;
 	return 0;
+}
+
+const char **netplan_providers(const struct profile *p)
+{
+	const char **hosts = xcalloc(p->hosts.n + p->allow_hosts.n + 1, sizeof(*hosts));
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->hosts.n; i++)
+		hosts[n++] = p->hosts.v[i];
+	for (size_t i = 0; i < p->allow_hosts.n; i++)
+		hosts[n++] = p->allow_hosts.v[i];
+	return hosts;
+}
+
+void netplan_floor(struct netopts *o, const struct profile *p)
+{
+	if (o->profile_given || !ynode_get(p->tree, "egress"))
+		return;
+	o->profile = MAX(o->profile, p->egress == PROFILE_LOCKED ? EGRESS_LOCKED : EGRESS_STANDARD);
 }
 
 /* ---- the rest ----------------------------------------------------------- */
@@ -236,7 +255,7 @@ int netplan_init(struct netplan *p, const struct netopts *o, const struct config
 		if (r < 0) /* a run without them is a run */
 			note(p, xasprintf("%s", quiet.text));
 	}
-	if (o->profile == EGRESS_PERMISSIVE && o->n_hosts)
+	if (o->profile == EGRESS_PERMISSIVE && o->hosts.n)
 		note(p, xstrdup("--allow-host has no effect: permissive opens every host"));
 	if (!o->no_host_ca) {
 		r = hostca_load(&p->ca, HOSTCA_DIR, &quiet);
@@ -270,6 +289,21 @@ void netplan_fini(struct netplan *p)
 	*p = (struct netplan){ 0 };
 }
 
+const char *netplan_label(char dst[NETPLAN_LABEL_BYTES], const char *id)
+{
+	size_t len = strlen(id), k = 0;
+
+	for (const char *c = id + (len < NETPLAN_LABEL_BYTES ? 0 : len - NETPLAN_LABEL_BYTES + 1);
+	     *c; c++) {
+		char low = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+		bool ok = (low >= 'a' && low <= 'z') || (low >= '0' && low <= '9');
+		if (ok || (k > 0 && dst[k - 1] != '-'))
+			dst[k++] = ok ? low : '-';
+	}
+	dst[k] = '\0';
+	return dst;
+}
+
 /* ---- what is shown ------------------------------------------------------ */
 
 static void pattern_name(char *dst, const struct host_pattern *h)
@@ -280,32 +314,77 @@ static void pattern_name(char *dst, const struct host_pattern *h)
 	(void)host_pattern_str(dst, &bare);
 }
 
+/* Indexes of the rules, those of one pattern together, in the order of their first. */
+struct grouped {
+	char name[HOST_PATTERN_BYTES];
+	size_t at, first;
+	bool deny;
+};
+
+static int same_pattern(const struct grouped *x, const struct grouped *y)
+{
+	int c = strcmp(x->name, y->name);
+
+	return c ? c : (int)x->deny - (int)y->deny;
+}
+
+static int by_pattern(const void *a, const void *b)
+{
+	const struct grouped *x = a, *y = b;
+	int c = same_pattern(x, y);
+
+	return c ? c : (x->at > y->at) - (x->at < y->at);
+}
+
+static int by_first(const void *a, const void *b)
+{
+	const struct grouped *x = a, *y = b;
+
+	if (x->first != y->first)
+		return x->first < y->first ? -1 : 1;
+	return (x->at > y->at) - (x->at < y->at);
+}
+
+static void take_rule(struct netplan_host *h, const struct egress_rule *r)
+{
+	char port[8] = "every";
+	size_t len = strlen(h->ports);
+
+	if (r->host.port)
+		(void)snprintf(port, sizeof(port), "%u", r->host.port);
+	if (len + 8 < sizeof(h->ports))
+		(void)snprintf(h->ports + len, sizeof(h->ports) - len, "%s%s", len ? "," : "",
+		               port);
+	AUTO_FREE char *from =
+		r->note ? xasprintf("%s (%s)", egress_origin_name(r->origin), r->note)
+			: xstrdup(egress_origin_name(r->origin));
+	add_word(h->from, sizeof(h->from), from, "");
+}
+
 void netplan_hosts(const struct egress *e, struct netplan_host **out, size_t *out_n)
 {
-	struct netplan_host *v = xcalloc(egress_count(e) + 1, sizeof(*v));
-	size_t n = 0;
+	size_t count = egress_count(e), n = 0;
+	AUTO_FREE struct grouped *g = xcalloc(count + 1, sizeof(*g));
+	struct netplan_host *v = xcalloc(count + 1, sizeof(*v));
 
-	for (size_t i = 0; i < egress_count(e); i++) {
+	for (size_t i = 0; i < count; i++) {
 		const struct egress_rule *r = egress_rule_at(e, i);
-		char name[HOST_PATTERN_BYTES], port[8] = "every";
-		size_t k = 0;
-		pattern_name(name, &r->host);
-		while (k < n && (v[k].deny != r->deny || strcmp(v[k].name, name) != 0))
-			k++;
-		if (k == n) {
-			memcpy(v[n].name, name, sizeof(name));
-			v[n++].deny = r->deny;
+		g[i].at = g[i].first = i;
+		g[i].deny = r->deny;
+		pattern_name(g[i].name, &r->host);
+	}
+	qsort(g, count, sizeof(*g), by_pattern);
+	for (size_t i = 1; i < count; i++) {
+		if (same_pattern(&g[i - 1], &g[i]) == 0)
+			g[i].first = g[i - 1].first;
+	}
+	qsort(g, count, sizeof(*g), by_first);
+	for (size_t i = 0; i < count; i++) {
+		if (i == 0 || g[i].first != g[i - 1].first) {
+			memcpy(v[n].name, g[i].name, sizeof(v[n].name));
+			v[n++].deny = g[i].deny;
 		}
-		if (r->host.port)
-			(void)snprintf(port, sizeof(port), "%u", r->host.port);
-		size_t len = strlen(v[k].ports);
-		if (len + 8 < sizeof(v[k].ports))
-			(void)snprintf(v[k].ports + len, sizeof(v[k].ports) - len, "%s%s",
-			               len ? "," : "", port);
-		AUTO_FREE char *from =
-			r->note ? xasprintf("%s (%s)", egress_origin_name(r->origin), r->note)
-				: xstrdup(egress_origin_name(r->origin));
-		add_word(v[k].from, sizeof(v[k].from), from, "");
+		take_rule(&v[n - 1], egress_rule_at(e, g[i].at));
 	}
 	*out = v;
 	*out_n = n;

@@ -8,6 +8,7 @@
 
 #include "cli/hostca.h"
 #include "cli/netopts.h"
+#include "config/profile.h"
 #include "image/registry.h"
 
 /* What a policy is made of. Everything is borrowed for the call. */
@@ -37,6 +38,14 @@ struct netplan {
 int netplan_policy(struct egress **out, const struct netplan_in *in, struct err *err) MUST_CHECK;
 
 /*
+ * What an agent's profile says of the network: its own hosts as the providers of struct
+ * netplan_in (the array is malloc'd, the names are the profile's), and its egress, which is
+ * a floor: only a flag goes below.
+ */
+const char **netplan_providers(const struct profile *p) MUST_CHECK;
+void netplan_floor(struct netopts *o, const struct profile *p);
+
+/*
  * netplan_init() - all of it, the user's registries asked where the profile wants them.
  * @providers:	as in struct netplan_in
  * @cache_dir:	for registries.h
@@ -52,6 +61,13 @@ void netplan_fini(struct netplan *p);
  * What is no name is passed over. Return: how many; each malloc'd.
  */
 size_t netplan_search(char *out[NET_SEARCH_MAX], struct span resolv_conf);
+
+/*
+ * netplan_label() - the name of sandbox @id in a shared network, one label: the end of the
+ * id, where two of them differ. Pure. Return: @dst.
+ */
+enum { NETPLAN_LABEL_BYTES = 64 };
+const char *netplan_label(char dst[NETPLAN_LABEL_BYTES], const char *id);
 
 /* ---- what is shown ------------------------------------------------------ */
 

@@ -196,10 +196,21 @@ void netreport_info_json(json_t *top, const struct netplan *p, const struct neto
 
 /* ---- what was refused --------------------------------------------------- */
 
+bool netreport_is_request(const struct netevent *e)
+{
+	bool of_test = strcmp(e->name, "selftest.cloche") == 0 ||
+	               (e->n_addrs && e->addrs[0] == IP4(198, 51, 100, 1));
+
+	if (strcmp(e->ev, "drop") == 0)
+		return e->n_addrs && !of_test && strcmp(e->proto, "igmp") != 0;
+	if (strcmp(e->ev, "dns") == 0)
+		return !of_test && strcmp(e->detail, "AAAA") != 0;
+	return strcmp(e->ev, "flow") == 0 || strcmp(e->ev, "udp") == 0;
+}
+
 static int add_refused(void *arg, const struct netevent *e)
 {
-	if (e->verdict == NETEVENT_REFUSED && strcmp(e->ev, "policy") != 0 &&
-	    strcmp(e->ev, "port") != 0)
+	if (e->verdict == NETEVENT_REFUSED && netreport_is_request(e))
 		netsum_add(arg, e, false);
 	return 0;
 }

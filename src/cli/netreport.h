@@ -31,6 +31,13 @@ json_t *netreport_policy_json(const struct egress *e);
 int netreport_policy(struct buf *b, const struct egress *e, const char *indent,
                      size_t max) MUST_CHECK;
 
+/*
+ * Is this what somebody in the guest wanted? Not what its kernel says by itself (frames
+ * without an address), nor the network's self-test (docs/network.md), nor the question
+ * for IPv6 that every lookup asks beside the one for IPv4.
+ */
+bool netreport_is_request(const struct netevent *e);
+
 /* What was refused, in one line; nothing when nothing was, or there is no log. */
 int netreport_refused(struct buf *b, const char *events_path) MUST_CHECK;
 

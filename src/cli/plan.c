@@ -429,6 +429,11 @@ static uint64_t resource(const struct plan *p, uint64_t flag, const char *key, u
 	return config;
 }
 
+const char *plan_image_name(const struct profile *p)
+{
+	return p->image ? p->image : p->has_recipe ? p->recipe.over : "base";
+}
+
 static void settle(struct plan *p)
 {
 	const struct profile_resources *pr = &p->profile->resources;
@@ -443,15 +448,9 @@ static void settle(struct plan *p)
 	                        c->tmp_bytes);
 	if (p->tmp_bytes == 0)
 		p->tmp_bytes = ((uint64_t)p->memory_mib << 20) / 2;
-	/* what the profile asks for is a floor: only a flag goes below */
-	if (!p->net.profile_given && ynode_get(p->profile->tree, "egress"))
-		p->net.profile =
-			MAX(p->net.profile,
-		            p->profile->egress == PROFILE_LOCKED ? EGRESS_LOCKED : EGRESS_STANDARD);
+	netplan_floor(&p->net, p->profile);
 	if (!p->image_given)
-		p->image_name = p->profile->image        ? p->profile->image
-		                : p->profile->has_recipe ? p->profile->recipe.over
-		                                         : "base";
+		p->image_name = plan_image_name(p->profile);
 }
 
 int plan_image_ok(const struct plan *p, struct err *err)
@@ -572,6 +571,7 @@ void plan_fini(struct plan *p)
 	free(p->hint_below_git);
 	free(p->cwd);
 	netplan_fini(&p->netplan);
+	netopts_fini(&p->net);
 	profiles_fini(&p->profiles);
 	config_fini(&p->config);
 	state_dirs_fini(&p->dirs);
@@ -592,14 +592,8 @@ int plan_host(struct plan *p, struct err *err)
 
 int plan_network(struct plan *p, const struct registry_list *image, struct err *err)
 {
-	const struct profile *pr = p->profile;
-	AUTO_FREE const char **hosts = xcalloc(pr->hosts.n + pr->allow_hosts.n + 1, sizeof(*hosts));
-	size_t n = 0;
+	AUTO_FREE const char **hosts = netplan_providers(p->profile);
 
-	for (size_t i = 0; i < pr->hosts.n; i++)
-		hosts[n++] = pr->hosts.v[i];
-	for (size_t i = 0; i < pr->allow_hosts.n; i++)
-		hosts[n++] = pr->allow_hosts.v[i];
 	return netplan_init(&p->netplan, &p->net, &p->config.net, p->agent, hosts, p->dirs.cache,
 	                    image, err);
 }

@@ -85,6 +85,9 @@ int plan_host(struct plan *p, struct err *err) MUST_CHECK;
  */
 int plan_network(struct plan *p, const struct registry_list *image, struct err *err) MUST_CHECK;
 
+/* The base image of an agent, where no flag names one. */
+const char *plan_image_name(const struct profile *p);
+
 /*
  * plan_image_ok() - is there a way to an image with the agent in it? Until its layer is built,
  * only --image, `image:` of the profile, and what needs no layer.

@@ -34,6 +34,7 @@ struct run {
 	struct plan p;
 	struct image img;
 	struct ports ports;
+	char label[NETPLAN_LABEL_BYTES]; /* in the shared network */
 	int scan_report_fd;
 	bool quiet;
 	uint64_t t0_ns;
@@ -95,7 +96,10 @@ static void banner(void *arg)
 	if (lseek(run->scan_report_fd, 0, SEEK_SET) == 0)
 		(void)!fd_read_file(run->scan_report_fd, REPORT_BYTES_MAX, &text,
 		                    NULL); /* shown without */
-	if (report_banner(&b, &run->p, text) == 0 && ports_put(&run->ports, &b) == 0)
+	int r = report_banner(&b, &run->p, text);
+	if (r == 0 && run->p.netplan.mode == NET_SHARED)
+		r = buf_printf(&b, "        known to the others as %s.cloche\n", run->label);
+	if (r == 0 && ports_put(&run->ports, &b) == 0)
 		(void)!write(2, b.p, b.len); /* a closed stderr shows nothing */
 	buf_fini(&b);
 }
@@ -130,6 +134,14 @@ static int open_log(const struct plan *p, const char *id, char **out_path, int *
 		*out_path = take_ptr(&path);
 	*out_fd = fd;
 	return 0;
+}
+
+/* A port that its server closed must not stay open here, where nobody accepts. */
+static void on_up(void *arg)
+{
+	struct run *run = arg;
+
+	ports_close(&run->ports);
 }
 
 /* ---- end ---------------------------------------------------------------- */
@@ -237,7 +249,10 @@ static int make_net_spec(struct run *run, const char *id, const char *events_pat
 	int r = ports_open(&run->ports, &run->p.net, id, err);
 	if (r < 0)
 		return r;
-	*out = (struct net_spec){ .mode = n->mode, .policy_fd = -1, .events_path = events_path };
+	*out = (struct net_spec){ .mode = n->mode,
+		                  .policy_fd = -1,
+		                  .events_path = events_path,
+		                  .name = netplan_label(run->label, id) };
 	memcpy(out->ports, run->ports.v, sizeof(out->ports));
 	out->n_ports = run->ports.n;
 	for (size_t i = 0; i < n->n_search; i++)
@@ -315,12 +330,6 @@ int cmd_run(int argc, char **argv)
 		goto out;
 	}
 	exit_code = CLI_EXIT_REFUSED;
-	if (p->net.mode != NET_OFFLINE) {
-		err_set(&e, -ENOTSUP, "network '%s' cannot be enforced in this version",
-		        net_mode_name(p->net.mode));
-		err_hint(&e, "use --network offline, the default");
-		goto fail;
-	}
 	run.quiet = p->quiet;
 	if (plan_image_ok(p, &e) < 0)
 		goto fail;
@@ -343,10 +352,6 @@ int cmd_run(int argc, char **argv)
 	events_path = netreport_events_path(&p->dirs, id);
 	if (make_net_spec(&run, id, events_path, &net, &policy_fd, &e) < 0)
 		goto fail;
-	if (net.n_ports) {
-		err_set(&e, -ENOTSUP, "ports cannot be published in this version");
-		goto fail;
-	}
 	const struct span cas = span_of(p->netplan.ca.pem.p, p->netplan.ca.pem.len);
 	const struct session_file files[] = { { HOSTCA_GUEST_FILE, cas, false },
 		                              { HOSTCA_GUEST_BUNDLE, cas, true } };
@@ -393,6 +398,7 @@ int cmd_run(int argc, char **argv)
 		.quiet = p->quiet,
 		.timings = p->timings,
 		.banner = banner,
+		.up = on_up,
 		.arg = &run,
 		.t0_ns = run.t0_ns,
 	};

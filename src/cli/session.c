@@ -512,6 +512,8 @@ static int on_message(void *arg, const struct ctl *m)
 		if (s->up)
 			return -EPROTO;
 		s->up = true;
+		if (s->o->up)
+			s->o->up(s->o->arg);
 		if (send_files(s) < 0)
 			return 0; /* gone: over() comes */
 		if (files_done(s))

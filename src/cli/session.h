@@ -29,6 +29,8 @@ struct session_opts {
 	bool timings;
 	/* called once the project was read: prints the banner. May be NULL */
 	void (*banner)(void *arg);
+	/* called once the machine is up: what the start only borrowed may go. May be NULL */
+	void (*up)(void *arg);
 	void *arg;
 	uint64_t t0_ns; /* CLOCK_MONOTONIC when the CLI began */
 };

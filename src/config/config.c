@@ -25,7 +25,7 @@ void config_init(struct config *c)
 		.memory_mib = 4096,
 		.disk_bytes = (uint64_t)16 << 30,
 		.apply = CONFIG_APPLY_ASK,
-		.net = { .mode = "offline", .profile = EGRESS_STANDARD, .host_ca = true },
+		.net = { .mode = "isolated", .profile = EGRESS_STANDARD, .host_ca = true },
 	};
 }
 
@@ -33,6 +33,7 @@ void config_fini(struct config *c)
 {
 	for (size_t i = 0; i < c->n_exclude; i++)
 		free(c->exclude[i]);
+	config_hosts_fini(&c->net.hosts);
 	free(c->image_suite);
 	free(c->image_mirror);
 	ynode_free(c->doc);
@@ -95,36 +96,43 @@ static int refuse(const char **out_why, const char *why)
 
 static const char port_closed[] = "that port is closed in every profile (mail between servers)";
 
-static int add_set(struct host_pattern *v, size_t *n, const char *name, const char **out_why)
+static int add_set(struct config_hosts *h, const char *name, const char **out_why)
 {
 	const struct host_extra *x = host_extra_find(name);
 
 	if (!x)
 		return refuse(out_why, "there is no set of hosts with that name");
 	for (size_t i = 0; x->patterns[i]; i++) {
-		int r = config_add_host(v, n, x->patterns[i], out_why);
+		int r = config_add_host(h, x->patterns[i], out_why);
 		if (r < 0)
 			return r;
 	}
 	return 0;
 }
 
-int config_add_host(struct host_pattern v[CONFIG_LIST_MAX], size_t *n, const char *s,
-                    const char **out_why)
+int config_add_host(struct config_hosts *h, const char *s, const char **out_why)
 {
 	struct host_pattern p;
 
 	if (s[0] == '@')
-		return add_set(v, n, s + 1, out_why);
+		return add_set(h, s + 1, out_why);
 	int r = host_pattern_parse(&p, span_str(s), out_why);
 	if (r < 0)
 		return r;
 	if (egress_port_closed(p.port, NULL))
 		return refuse(out_why, port_closed);
-	if (*n == CONFIG_LIST_MAX)
+	if (h->n == CONFIG_HOSTS_MAX)
 		return -E2BIG;
-	v[(*n)++] = p;
+	if ((h->n & (h->n - 1)) == 0) /* 0, 1, 2, 4, ...: full */
+		h->v = xrealloc(h->v, (h->n ? 2 * h->n : 1) * sizeof(*h->v));
+	h->v[h->n++] = p;
 	return 0;
+}
+
+void config_hosts_fini(struct config_hosts *h)
+{
+	free(h->v);
+	*h = (struct config_hosts){ 0 };
 }
 
 int config_port(const char *s, uint16_t *out, const char **out_why)
@@ -313,7 +321,7 @@ static int set_localhost(struct config *c, const char *v)
 
 static int add_host(struct config *c, const char *v, const char **why)
 {
-	return config_add_host(c->net.hosts, &c->net.n_hosts, v, why);
+	return config_add_host(&c->net.hosts, v, why);
 }
 
 static int add_private(struct config *c, const char *v, const char **why)
@@ -361,7 +369,7 @@ static const struct key {
 	{ .section = "network",
 	  .name = "allow_hosts",
 	  .list = true,
-	  .what = "hosts as NAME, NAME:PORT or @SET, at most 256",
+	  .what = "hosts as NAME, NAME:PORT or @SET, at most 10000",
 	  .add = add_host },
 	{ .section = "network",
 	  .name = "allow_private",

@@ -17,16 +17,20 @@
 struct err;
 struct ynode;
 
-enum { CONFIG_BYTES_MAX = 1024 * 1024, CONFIG_LIST_MAX = 256 };
+enum { CONFIG_BYTES_MAX = 1024 * 1024, CONFIG_LIST_MAX = 256, CONFIG_HOSTS_MAX = 10000 };
 
 enum config_apply { CONFIG_APPLY_ASK, CONFIG_APPLY_AUTO, CONFIG_APPLY_NONE };
 
+struct config_hosts {
+	struct host_pattern *v;
+	size_t n; /* at most CONFIG_HOSTS_MAX */
+};
+
 /* What network.* says; the flags of a run are added to the lists. */
 struct config_net {
-	char mode[10];                              /* network.mode: offline, isolated, shared */
-	enum egress_profile profile;                /* network.egress, network.egress_profile */
-	struct host_pattern hosts[CONFIG_LIST_MAX]; /* network.allow_hosts */
-	size_t n_hosts;
+	char mode[10];                               /* network.mode: offline, isolated, shared */
+	enum egress_profile profile;                 /* network.egress, network.egress_profile */
+	struct config_hosts hosts;                   /* network.allow_hosts */
 	struct ip4_net privates[EGRESS_PRIVATE_MAX]; /* network.allow_private */
 	size_t n_privates;
 	uint16_t services[EGRESS_SERVICES_MAX]; /* network.host_services */
@@ -85,10 +89,10 @@ int config_size(const char *s, uint64_t *out_bytes) MUST_CHECK;
  */
 /*
  * NAME[:PORT] with a port that is not closed to everybody, or @SET for the hosts of
- * policy/sources.h with that name, behind the *@n hosts in @v. -E2BIG beyond CONFIG_LIST_MAX.
+ * policy/sources.h with that name, behind those in @h. -E2BIG beyond CONFIG_HOSTS_MAX.
  */
-int config_add_host(struct host_pattern v[CONFIG_LIST_MAX], size_t *n, const char *s,
-                    const char **out_why) MUST_CHECK;
+int config_add_host(struct config_hosts *h, const char *s, const char **out_why) MUST_CHECK;
+void config_hosts_fini(struct config_hosts *h);
 /* A range within those that --allow-private may open: private, link-local, shared space. */
 int config_private(const char *s, struct ip4_net *out, const char **out_why) MUST_CHECK;
 /* 1 to 65535, decimal, without leading zeros. */

@@ -121,7 +121,7 @@ static int read_children(struct reader *r, struct ynode *n)
 			return e;
 		if (r->ev.type == stop)
 			break;
-		if (n->n == YNODE_WIDTH_MAX)
+		if (n->n == (n->kind == YNODE_MAP ? (size_t)YNODE_WIDTH_MAX : YNODE_LIST_MAX))
 			return bad(r, "too many entries");
 		struct ynode *c = xcalloc(1, sizeof(*c));
 		*tail = c;

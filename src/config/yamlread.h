@@ -18,7 +18,13 @@
 
 struct err;
 
-enum { YNODE_DEPTH_MAX = 24, YNODE_COUNT_MAX = 50000, YNODE_WIDTH_MAX = 4096 };
+/* A key is compared with all others of its mapping, an entry of a list with none. */
+enum {
+	YNODE_DEPTH_MAX = 24,
+	YNODE_COUNT_MAX = 50000,
+	YNODE_WIDTH_MAX = 4096,
+	YNODE_LIST_MAX = 16384
+};
 
 struct yaml_mark {
 	unsigned line, column; /* from 1 */

@@ -345,15 +345,35 @@ static bool of_cloche(struct relay *r, uint16_t id, uint16_t qtype, const char *
 	return true;
 }
 
+enum { TYPE_A = 1 };
+
+/*
+ * What a question asks for beside addresses: a lookup of a program is two, of which
+ * one counts, and who sends data in TXT questions is seen.
+ */
+static const char *other_type(uint16_t qtype)
+{
+	static const struct {
+		uint16_t type;
+		const char *name;
+	} t[] = { { 28, "AAAA" }, { 12, "PTR" },  { 15, "MX" },    { 16, "TXT" },
+		  { 33, "SRV" },  { 64, "SVCB" }, { 65, "HTTPS" }, { 255, "ANY" } };
+
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		if (t[i].type == qtype)
+			return t[i].name;
+	}
+	return qtype == TYPE_A ? NULL : "other";
+}
+
 void lookup_question(struct relay *r, uint16_t id, uint16_t qtype, const char *name)
 {
-	enum { TYPE_A = 1 };
 	uint64_t now_ms = relay_now_ms(r);
 
 	if (of_cloche(r, id, qtype, name))
 		return;
 	if (!egress_name_ok(r->policy, name)) {
-		tell(r, name, "refused", why_name(WHY_NAME), NULL, NULL, 0);
+		tell(r, name, "refused", why_name(WHY_NAME), other_type(qtype), NULL, 0);
 		reply(r, id, NETMSG_NXDOMAIN, 0, NULL, 0);
 		return;
 	}

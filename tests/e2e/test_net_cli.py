@@ -158,6 +158,13 @@ def test_check(h):
         assert r.rc == rc and text in r.text, (word, rc, text, r)
         j = assert_valid(h.run("net", "check", word, "--json").text, "net-check")
         assert j["allowed"] == (rc == 0), j
+    # an agent's own hosts; those of another are not open
+    r = h.run("net", "hosts", "--agent", "claude-code", "--json")
+    j = assert_valid(r.text, "net-hosts")
+    own = [x for x in j["egress"]["hosts"] if x["origin"] == "provider"]
+    assert own and all(x["note"] == "claude-code" for x in own), j
+    assert h.run("net", "check", own[0]["host"].replace("*", "x"), "--agent", "claude-code").rc == 0
+    assert h.run("net", "check", own[0]["host"].replace("*", "x")).rc == 3
     # flags add to it; an explicit profile replaces it
     assert h.run("net", "check", "new.example", "--allow-host", "new.example").rc == 0
     r = h.run("net", "check", "new.example", "--egress", "permissive")

@@ -19,12 +19,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (c.cpus < 1 || c.cpus > 64 || c.memory_mib < 256 || c.n_exclude > CONFIG_LIST_MAX)
 		abort();
-	if (c.net.n_hosts > CONFIG_LIST_MAX || c.net.n_privates > EGRESS_PRIVATE_MAX ||
+	if (c.net.hosts.n > CONFIG_HOSTS_MAX || c.net.n_privates > EGRESS_PRIVATE_MAX ||
 	    c.net.n_services > EGRESS_SERVICES_MAX)
 		abort();
-	for (size_t i = 0; i < c.net.n_hosts; i++) {
-		if (!host_pattern_ok(&c.net.hosts[i]) ||
-		    egress_port_closed(c.net.hosts[i].port, NULL))
+	for (size_t i = 0; i < c.net.hosts.n; i++) {
+		if (!host_pattern_ok(&c.net.hosts.v[i]) ||
+		    egress_port_closed(c.net.hosts.v[i].port, NULL))
 			abort();
 	}
 	config_fini(&c);

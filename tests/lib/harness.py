@@ -410,6 +410,11 @@ class Harness:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         for d in ("home", "config", "state", "data", "run", "t"):
             os.mkdir(os.path.join(self.tmp, d), 0o700)
+        # no network where a test does not ask for one: it costs a second of each boot, and the
+        # user's package tools would be asked for their registries
+        os.mkdir(self.path("config", "cloche"), 0o700)
+        with open(self.path("config", "cloche", "config.yaml"), "w") as f:
+            f.write("network: {mode: offline}\n")
 
     # -- where and who
 

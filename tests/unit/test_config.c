@@ -130,7 +130,7 @@ static void test_network(void **state UNUSED)
 	char text[HOST_PATTERN_BYTES];
 
 	assert_int_equal(parse(&c, "network: {}\n", &e), 0);
-	assert_string_equal(c.net.mode, "offline");
+	assert_string_equal(c.net.mode, "isolated");
 	assert_int_equal(c.net.profile, EGRESS_STANDARD);
 	assert_true(c.net.host_ca && !c.net.publish_localhost);
 	config_fini(&c);
@@ -144,10 +144,10 @@ static void test_network(void **state UNUSED)
 	                 0);
 	assert_string_equal(c.net.mode, "shared");
 	assert_int_equal(c.net.profile, EGRESS_LOCKED);
-	assert_int_equal(c.net.n_hosts, 4);
-	assert_string_equal(host_pattern_str(text, &c.net.hosts[0]), "a.example");
-	assert_string_equal(host_pattern_str(text, &c.net.hosts[1]), "*.b.example:8443");
-	assert_string_equal(host_pattern_str(text, &c.net.hosts[2]), "docker.io:443");
+	assert_int_equal(c.net.hosts.n, 4);
+	assert_string_equal(host_pattern_str(text, &c.net.hosts.v[0]), "a.example");
+	assert_string_equal(host_pattern_str(text, &c.net.hosts.v[1]), "*.b.example:8443");
+	assert_string_equal(host_pattern_str(text, &c.net.hosts.v[2]), "docker.io:443");
 	assert_int_equal(c.net.n_privates, 3);
 	assert_int_equal(c.net.privates[1].bits, 32);
 	assert_int_equal(c.net.n_services, 2);
@@ -162,17 +162,18 @@ static void test_network_limits(void **state UNUSED)
 	static const struct {
 		const char *key, *fmt;
 		size_t max;
-	} t[] = { { "allow_hosts", "h%zu.example", CONFIG_LIST_MAX },
+	} t[] = { { "allow_hosts", "h%zu.example", CONFIG_HOSTS_MAX },
 		  { "allow_private", "10.0.0.%zu", EGRESS_PRIVATE_MAX },
 		  { "host_services", "1%zu", EGRESS_SERVICES_MAX } };
 	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
 		for (size_t n = t[i].max; n <= t[i].max + 1; n++) {
-			AUTO_FREE char *text = xasprintf("network:\n  %s:\n", t[i].key);
+			AUTO_BUF struct buf b = { 0 };
+			assert_int_equal(buf_printf(&b, "network:\n  %s:\n", t[i].key), 0);
 			for (size_t k = 1; k <= n; k++) {
-				AUTO_FREE char *old = text;
 				AUTO_FREE char *item = xasprintf(t[i].fmt, k);
-				text = xasprintf("%s    - %s\n", old, item);
+				assert_int_equal(buf_printf(&b, "    - %s\n", item), 0);
 			}
+			AUTO_FREE char *text = xstrndup((const char *)b.p, b.len);
 			struct config c;
 			struct err e;
 			int r = parse(&c, text, &e);

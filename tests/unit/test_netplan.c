@@ -108,11 +108,12 @@ static void test_option_lists(void **state UNUSED)
 	}
 	assert_int_equal(netopts_take(&o, NETOPT_CALLBACK, "2000", &e), -EINVAL);
 	assert_int_equal(netopts_take(&o, NETOPT_CALLBACK, "1999", &e), -E2BIG);
-	for (unsigned i = 0; i < CONFIG_LIST_MAX; i++) {
+	for (unsigned i = 0; i < CONFIG_HOSTS_MAX; i++) {
 		(void)snprintf(v, sizeof(v), "h%u.example", i);
 		assert_int_equal(netopts_take(&o, NETOPT_HOST, v, &e), 0);
 	}
 	assert_int_equal(netopts_take(&o, NETOPT_HOST, "more.example", &e), -E2BIG);
+	netopts_fini(&o);
 	for (unsigned i = 0; i < EGRESS_PRIVATE_MAX; i++) {
 		(void)snprintf(v, sizeof(v), "10.0.0.%u", i);
 		assert_int_equal(netopts_take(&o, NETOPT_PRIVATE, v, &e), 0);
@@ -212,7 +213,7 @@ static void test_policy(void **state UNUSED)
 	o = (struct netopts){ .profile = EGRESS_STANDARD, .mode = NET_ISOLATED };
 	c = (struct config_net){ .mode = "isolated" };
 	const char *why;
-	assert_int_equal(config_add_host(c.hosts, &c.n_hosts, "config.example", &why), 0);
+	assert_int_equal(config_add_host(&c.hosts, "config.example", &why), 0);
 	assert_int_equal(netopts_take(&o, NETOPT_HOST, "flag.example:9000", &err), 0);
 	assert_int_equal(netopts_take(&o, NETOPT_PRIVATE, "10.1.0.0/16", &err), 0);
 	assert_int_equal(netopts_take(&o, NETOPT_SERVICE, "11434", &err), 0);
@@ -324,6 +325,24 @@ static void test_search(void **state UNUSED)
 			free(v[k]);
 		}
 		assert_string_equal(got, t[i].want);
+	}
+}
+
+static void test_label(void **state UNUSED)
+{
+	static const struct {
+		const char *id, *want;
+	} t[] = {
+		{ "demo-k3f9ab", "demo-k3f9ab" },
+		{ "My_Project.v2-k3f9ab", "my-project-v2-k3f9ab" },
+		{ "--x-k3f9ab", "x-k3f9ab" },
+		{ "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-k3f9ab",
+		  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-k3f9ab" }
+	};
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		char got[NETPLAN_LABEL_BYTES];
+		assert_string_equal(netplan_label(got, t[i].id), t[i].want);
+		assert_true(strlen(got) < NETPLAN_LABEL_BYTES);
 	}
 }
 
@@ -784,13 +803,21 @@ static void test_sum_limit(void **state UNUSED)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_option_values), cmocka_unit_test(test_option_lists),
-		cmocka_unit_test(test_settle),        cmocka_unit_test(test_policy),
-		cmocka_unit_test(test_shown),         cmocka_unit_test(test_search),
-		cmocka_unit_test(test_addresses),     cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_hostca_take),   cmocka_unit_test(test_hostca_load),
-		cmocka_unit_test(test_hostca_limits), cmocka_unit_test(test_registries_cache),
-		cmocka_unit_test(test_event),         cmocka_unit_test(test_event_file),
+		cmocka_unit_test(test_option_values),
+		cmocka_unit_test(test_option_lists),
+		cmocka_unit_test(test_settle),
+		cmocka_unit_test(test_policy),
+		cmocka_unit_test(test_shown),
+		cmocka_unit_test(test_search),
+		cmocka_unit_test(test_label),
+		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_hostca_take),
+		cmocka_unit_test(test_hostca_load),
+		cmocka_unit_test(test_hostca_limits),
+		cmocka_unit_test(test_registries_cache),
+		cmocka_unit_test(test_event),
+		cmocka_unit_test(test_event_file),
 		cmocka_unit_test(test_sum_limit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

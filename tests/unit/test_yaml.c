@@ -165,15 +165,20 @@ static void test_limits(void **state UNUSED)
 			fail_msg("depth %u: %d", d, r);
 		ynode_free(t);
 	}
-	for (unsigned w = YNODE_WIDTH_MAX - 1; w <= YNODE_WIDTH_MAX + 1; w++) {
-		AUTO_BUF struct buf b = { 0 };
-		for (unsigned i = 0; i < w; i++)
-			assert_int_equal(buf_printf(&b, "- x\n"), 0);
-		t = NULL;
-		int r = ynode_parse(&t, "f", b.p, b.len, &e);
-		if ((r < 0) != (w > YNODE_WIDTH_MAX))
-			fail_msg("width %u: %d", w, r);
-		ynode_free(t);
+	for (unsigned map = 0; map < 2; map++) {
+		unsigned max = map ? YNODE_WIDTH_MAX : YNODE_LIST_MAX;
+		for (unsigned w = max - 1; w <= max + 1; w++) {
+			AUTO_BUF struct buf b = { 0 };
+			for (unsigned i = 0; i < w; i++)
+				assert_int_equal(map ? buf_printf(&b, "k%u: x\n", i)
+				                     : buf_printf(&b, "- x\n"),
+				                 0);
+			t = NULL;
+			int r = ynode_parse(&t, "f", b.p, b.len, &e);
+			if ((r < 0) != (w > max))
+				fail_msg("width %u: %d", w, r);
+			ynode_free(t);
+		}
 	}
 }
 
