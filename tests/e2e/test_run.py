@@ -8,7 +8,7 @@ import re
 import signal
 import time
 
-from harness import snapshot, tree_changes, wait_until
+from harness import cmdline, snapshot, tree_changes, wait_until
 from schema import assert_valid
 
 SAMPLE = {"a.txt": "one\n", "src/b.c": "int b;\n", "run.sh": ("#!/bin/sh\n", 0o755)}
@@ -83,6 +83,26 @@ def test_environment_and_place(h):
                          "C.UTF-8", "/work/my project"], r
     assert lines[8] == "/usr/bin/git", r
     assert lines[10:] == ["agent", "agent", "agent"], r
+
+
+def test_forwarded_values(h):
+    """What is passed arrives byte for byte, and stands in no argument list, log or message."""
+    p = h.project("demo", {})
+    log = h.path("t", "my.log")
+    value = "one\ntwo 'three' \"four\" $five \x01 s3cret-V4LUE"
+    run = h.start("run", "shell", p, *h.accel_flags(), "--log-file", log, "--debug", "--env-forward", "MY_*", "--",
+                  "sh", "-c", 'printf "%s" "$MY_VALUE"; echo "|$MY_REF|$OTHER|"; sleep 3',
+                  env={"MY_VALUE": value, "MY_REF": "op://s3cret-V4LUE", "OTHER": "x"})
+    seen = ""
+    while run.poll() is None and "|" not in seen:
+        seen += os.read(run.stdout.fileno(), 4096).decode()
+    lines = "\n".join(f"{comm}: {cmdline(pid)}" for pid, comm, _ in h.descendants())
+    r = h.finish(run)
+    assert seen == value + "|||\n", (seen, r)
+    assert r.rc == 0 and "qemu" in lines and "cloche-super" in lines, (r, lines)
+    assert "s3cret" not in lines, lines
+    assert "MY_REF is not passed" in r.errtext and "s3cret" not in r.errtext, r
+    assert "s3cret" not in open(log, encoding="utf-8", errors="replace").read()
 
 
 def test_cwd_follows(h):
