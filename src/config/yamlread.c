@@ -212,7 +212,7 @@ int ynode_parse(struct ynode **out, const char *name, const void *p, size_t n, s
 	if (!yaml_parser_initialize(&r.y))
 		return err_set(err, -ENOMEM, "no memory to read '%s'", name);
 	yaml_parser_set_encoding(&r.y, YAML_UTF8_ENCODING);
-	yaml_parser_set_input_string(&r.y, p, n);
+	yaml_parser_set_input_string(&r.y, p ? p : "", n); /* libyaml aborts on NULL */
 	int e = read_document(&r, &top);
 	if (r.have_ev)
 		yaml_event_delete(&r.ev);
