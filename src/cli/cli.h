@@ -56,6 +56,8 @@ int cli_number(const char *s, uint64_t min, uint64_t max, const char *what, uint
 /* The commands; argv[0] is the command's name. */
 int cmd_run(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_agents(int argc, char **argv);
+int cmd_list(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_changes(int argc, char **argv);

@@ -23,6 +23,8 @@ extern const struct cli_opt *const sets_opts[];
 extern const size_t sets_n_opts[];
 extern const struct cli_opt *const host_opts[];
 extern const size_t host_n_opts[];
+extern const struct cli_opt *const agents_opts;
+extern const size_t agents_n_opts;
 extern const struct cli_opt *const recover_opts;
 extern const size_t recover_n_opts;
 extern const struct cli_opt *const net_opts;
@@ -37,10 +39,14 @@ struct command {
 };
 
 static const struct command commands[] = {
-	{ "run", cmd_run, "run shell [DIR...] [options] [-- COMMAND...]",
-	  "run a command on a copy-on-write view of a project, in a microVM" },
-	{ "info", cmd_info, "info shell [DIR...] [options]",
+	{ "run", cmd_run, "run AGENT [DIR...] [options] [-- WORD...]",
+	  "run an agent on a copy-on-write view of a project, in a microVM" },
+	{ "info", cmd_info, "info AGENT [DIR...] [options]",
 	  "what such a run would be; starts nothing" },
+	{ "agents", cmd_agents,
+	  "agents [list|inspect|doctor|init|add|import|export|edit|rm] [NAME] [options]",
+	  "the agents that can be run, and profiles of your own" },
+	{ "list", cmd_list, "list", "the same as agents list" },
 	{ "env", cmd_env, "env AGENT [options]",
 	  "names of the variables that a run would get; no values" },
 	{ "changes", cmd_changes, "changes [-c ID] [--all] [--json]", "what a run changed" },
@@ -79,6 +85,9 @@ static void opts_of(const char *name, const struct cli_opt **o, size_t *n)
 	} else if (strcmp(name, "net") == 0) {
 		*o = net_opts;
 		*n = net_n_opts;
+	} else if (strcmp(name, "agents") == 0) {
+		*o = agents_opts;
+		*n = agents_n_opts;
 	} else if (strcmp(name, "recover") == 0) {
 		*o = recover_opts;
 		*n = recover_n_opts;

@@ -154,7 +154,16 @@ static int by_bytes(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int load_dir(struct profiles *ps, struct err *err)
+static void free_list(char **v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(v[i]);
+	free(v);
+}
+
+/* The names of what may be profiles, sorted; a missing folder has none. */
+static int list_files(const struct profiles *ps, int *out_fd, char ***out, size_t *out_n,
+                      struct err *err)
 {
 	AUTO_CLOSE int dirfd = open(ps->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	char **files = NULL;
@@ -171,7 +180,7 @@ static int load_dir(struct profiles *ps, struct err *err)
 		auto_close_(&list_fd);
 		return err_errno(err, "cannot read the profiles in '%s'", ps->dir);
 	}
-	for (struct dirent *e; (e = readdir(d));) {
+	for (struct dirent *e; r == 0 && (e = readdir(d));) {
 		if (!profile_file_name(e->d_name))
 			continue;
 		if (n == PROFILES_FILES_MAX) {
@@ -183,14 +192,55 @@ static int load_dir(struct profiles *ps, struct err *err)
 		files[n++] = xstrdup(e->d_name);
 	}
 	(void)closedir(d); /* only read from */
+	if (r < 0) {
+		free_list(files, n);
+		return r;
+	}
 	if (n)
 		qsort(files, n, sizeof(*files), by_bytes);
+	*out_fd = take_fd(&dirfd);
+	*out = files;
+	*out_n = n;
+	return 0;
+}
+
+static int load_dir(struct profiles *ps, struct err *err)
+{
+	AUTO_CLOSE int dirfd = -1;
+	char **files = NULL;
+	size_t n = 0;
+
+	int r = list_files(ps, &dirfd, &files, &n, err);
+	for (size_t i = 0; i < n; i++)
+		load_file(ps, dirfd, files[i]);
+	free_list(files, n);
+	return r;
+}
+
+int profiles_files_of(const struct profiles *ps, const char *name, char ***out, size_t *out_n,
+                      struct err *err)
+{
+	AUTO_CLOSE int dirfd = -1;
+	char **files = NULL;
+	size_t n = 0, kept = 0;
+
+	int r = list_files(ps, &dirfd, &files, &n, err);
 	for (size_t i = 0; i < n; i++) {
-		if (r == 0)
-			load_file(ps, dirfd, files[i]);
-		free(files[i]);
+		AUTO_FREE char *text = NULL;
+		struct ynode *tree = NULL;
+		size_t len = 0;
+		/* what cannot be read goes by its file's name, as when it was loaded */
+		if (profile_read_file(dirfd, files[i], &text, &len, NULL) == 0)
+			(void)!ynode_parse(&tree, files[i], text, len, NULL);
+		AUTO_FREE char *declared = declared_name(tree, files[i]);
+		ynode_free(tree);
+		if (strcmp(declared, name) == 0)
+			files[kept++] = files[i];
+		else
+			free(files[i]);
 	}
-	free(files);
+	*out = files;
+	*out_n = kept;
 	return r;
 }
 

@@ -24,6 +24,9 @@ struct profile_builtin {
 extern const struct profile_builtin profile_builtins[];
 extern const size_t profile_builtins_n;
 const char *profile_builtin_text(const char *name);
+/* One text: a commented profile with every key, for the name AGENT_NAME. */
+extern const struct profile_builtin profile_templates[];
+extern const size_t profile_templates_n;
 
 struct profile_entry {
 	char *name;
@@ -72,6 +75,13 @@ const char *profile_source_name(const struct profiles *ps, const struct profile_
 
 /* Denials of the built-in profile that what stands over it has lost; NULL-terminated in @out. */
 size_t profile_lost_denials(const struct profile_entry *e, const char **out, size_t cap);
+
+/*
+ * profiles_files_of() - the files of the folder that declare @name, valid or not.
+ * *out: names to free(), and the array. Return: 0 or -errno with @err.
+ */
+int profiles_files_of(const struct profiles *ps, const char *name, char ***out, size_t *out_n,
+                      struct err *err) MUST_CHECK;
 
 /* Can a file of this name be a profile? (NAME.yaml, .yml, .json; no leading dot) */
 bool profile_file_name(const char *name);
