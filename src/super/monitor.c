@@ -493,6 +493,11 @@ static int make_folder(struct err *err)
 	if (!m.recover) {
 		(void)clock_gettime(CLOCK_REALTIME, &ts);
 		m.st.created_s = ts.tv_sec;
+		m.st.network = m.spec.mode;
+		if (m.spec.mode != NET_OFFLINE)
+			(void)snprintf(m.st.egress, sizeof(m.st.egress), "%s",
+			               egress_profile_name(m.spec.profile));
+		m.st.events = m.spec.events_path ? xstrdup(m.spec.events_path) : NULL;
 		m.st.phase = STATE_STARTING;
 		r = know_projects(NULL, err);
 		if (r == 0)
@@ -510,6 +515,9 @@ static int make_folder(struct err *err)
 		if (r < 0)
 			return r;
 		m.st.created_s = old.created_s;
+		m.st.network = old.network;
+		memcpy(m.st.egress, old.egress, sizeof(m.st.egress));
+		m.st.events = take_ptr(&old.events);
 		r = know_projects(&old, err);
 		state_fini(&old);
 		if (r < 0)

@@ -126,6 +126,11 @@ int state_write(int dirfd, const struct state *s, struct err *err)
 	                      "memory_mib", (int)s->memory_mib, "vcpus", (int)s->vcpus, "image",
 	                      s->image, "accel", s->accel, "log", path_json(s->log ? s->log : ""),
 	                      "projects", projects, "failure", s->failure);
+	if (j) {
+		(void)json_object_set_new(j, "network", json_string(net_mode_name(s->network)));
+		(void)json_object_set_new(j, "egress", json_string(s->egress));
+		(void)json_object_set_new(j, "events", path_json(s->events ? s->events : ""));
+	}
 	AUTO_FREE char *text = j ? json_dumps(j, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 	json_decref(j);
 	if (!text)
@@ -179,7 +184,7 @@ int state_read(int dirfd, struct state *out, struct err *err)
 		return err_set(err, -EPROTO, "state.json is not of this version");
 	}
 	struct state s = { 0 };
-	char phase[16];
+	char phase[16], mode[16];
 	get_str(j, "id", s.id, sizeof(s.id));
 	get_str(j, "agent", s.agent, sizeof(s.agent));
 	get_str(j, "image", s.image, sizeof(s.image));
@@ -196,6 +201,14 @@ int state_read(int dirfd, struct state *out, struct err *err)
 	s.memory_mib = (uint32_t)get_u64(j, "memory_mib");
 	s.vcpus = (uint32_t)get_u64(j, "vcpus");
 	s.log = path_from(json_object_get(j, "log"));
+	s.events = path_from(json_object_get(j, "events"));
+	if (s.events && !s.events[0]) {
+		free(s.events);
+		s.events = NULL;
+	}
+	get_str(j, "egress", s.egress, sizeof(s.egress));
+	get_str(j, "network", mode, sizeof(mode));
+	bool known = !mode[0] || net_mode_parse(mode, &s.network) == 0;
 	const json_t *projects = json_object_get(j, "projects");
 	for (size_t i = 0; i < json_array_size(projects) && i < MSG_PROJECTS_MAX; i++) {
 		const json_t *p = json_array_get(projects, i);
@@ -209,7 +222,7 @@ int state_read(int dirfd, struct state *out, struct err *err)
 			s.phase = 0;
 	}
 	json_decref(j);
-	if (s.phase == 0 || s.id[0] == '\0' || s.n_projects == 0) {
+	if (!known || s.phase == 0 || s.id[0] == '\0' || s.n_projects == 0) {
 		state_fini(&s);
 		return err_set(err, -EPROTO, "state.json is damaged");
 	}
@@ -224,6 +237,7 @@ void state_fini(struct state *s)
 		free(s->projects[i].path);
 	}
 	free(s->log);
+	free(s->events);
 	*s = (struct state){ 0 };
 }
 

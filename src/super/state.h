@@ -12,6 +12,7 @@
 #include <limits.h>
 
 #include "base/mem.h"
+#include "super/net.h"
 #include "wire/msg.h"
 
 struct err;
@@ -51,6 +52,10 @@ struct state {
 	uint32_t memory_mib, vcpus;
 	char image[96], accel[8];
 	char *log;
+	/* what it was started with; offline in files that do not know it */
+	enum net_mode network;
+	char egress[16]; /* profile; empty offline */
+	char *events;    /* events.jsonl, or NULL */
 	struct state_project projects[MSG_PROJECTS_MAX];
 	size_t n_projects;
 	char failure[512]; /* why it ended without a change set; for `cloche recover` */

@@ -74,6 +74,39 @@ static int make(const char *id, int phase, const char *text)
 	return dir;
 }
 
+/* What a sandbox's network was; a file from before knows of none, an unknown one is damaged. */
+static void test_network(void **state UNUSED)
+{
+	static char name[] = "demo", path[] = "/demo", events[] = "/logs/\xff.events.jsonl";
+	static const char plain[] = "{\"schema\":1,\"id\":\"x\",\"phase\":\"running\","
+				    "\"projects\":[{\"name\":\"a\",\"path\":\"/a\"}]%s}";
+	struct state s = { .id = "x", .phase = STATE_RUNNING, .n_projects = 1 }, got;
+	struct err e = { 0 };
+	char text[300];
+
+	s.projects[0] = (struct state_project){ .name = name, .path = path };
+	s.network = NET_SHARED;
+	(void)snprintf(s.egress, sizeof(s.egress), "locked");
+	s.events = events;
+	AUTO_CLOSE int dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(state_write(dir, &s, &e), 0);
+	assert_int_equal(state_read(dir, &got, &e), 0);
+	assert_int_equal(got.network, NET_SHARED);
+	assert_string_equal(got.egress, "locked");
+	assert_string_equal(got.events, events);
+	state_fini(&got);
+	(void)snprintf(text, sizeof(text), plain, "");
+	put(dir, "state.json", text);
+	assert_int_equal(state_read(dir, &got, &e), 0);
+	assert_int_equal(got.network, NET_OFFLINE);
+	assert_null(got.events);
+	state_fini(&got);
+	(void)snprintf(text, sizeof(text), plain, ",\"network\":\"open\"");
+	put(dir, "state.json", text);
+	assert_int_equal(state_read(dir, &got, &e), -EPROTO);
+	assert_int_equal(unlinkat(dir, "state.json", 0), 0);
+}
+
 static void test_list_and_sweep(void **state UNUSED)
 {
 	struct state_item *v;
@@ -167,6 +200,7 @@ static void test_looking_is_not_living(void **state UNUSED)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_network),
 		cmocka_unit_test(test_list_and_sweep),
 		cmocka_unit_test(test_looking_is_not_living),
 	};
