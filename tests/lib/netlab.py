@@ -629,7 +629,10 @@ class Lab:
     def forget(self, sock):
         """End the server of that socket."""
         self.socks.remove(sock)
-        sock.shutdown(socket.SHUT_RDWR)
+        try:
+            sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass            # of datagrams; it wakes who waits in it all the same
         sock.close()
 
     def _sniff(self, s):

@@ -117,11 +117,14 @@ class Relay:
     """One cloche-relay in the laboratory's host namespace."""
 
     def __init__(self, lab, program, tmp, profile="standard", rules=(), private=(), services=(), args=(),
-                 resolv=True, hosts="", keeper=False, worker=True, where="host", user_of=None):
+                 resolv=True, hosts="", keeper=False, worker=True, where="host", net=None):
+        """@net: the other end of a cloche-net that runs; else it is played here."""
         self.tmp, self.number, self.ident, self.guest_port = tmp, 0, 0, 40000
         self.events_path = os.path.join(tmp, f"events-{time.monotonic_ns()}")
         pairs = {name: socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                  for name in ("net", "control", "worker", "keeper")}
+        if net:
+            pairs["net"] = (None, net)
         if not keeper:
             del pairs["keeper"]
         if not worker:
