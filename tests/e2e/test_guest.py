@@ -74,6 +74,9 @@ def guest(h, files=None, **k):
     return g
 
 
+INIT_SHARE_MAX = 0.25       # of the kernel's time to PID 1
+
+
 def test_boot_and_times(h):
     with boot(h, tree=tree(h, {"a.txt": b"hello\n"})) as vm:
         g = vm.up()
@@ -90,7 +93,17 @@ def test_boot_and_times(h):
         print(f"power-off {took:.3f} s")
         assert vm.wait_end() == 0
         assert took < 3
-        assert share <= 0.4     # 0.25 on a quiet machine
+    # a bound on what init does, not on who else had the machine: the least of a few boots
+    for n in range(4):
+        if share <= INIT_SHARE_MAX:
+            break
+        with boot(h, f"again{n}", tree=tree(h, {"a.txt": b"hello\n"})) as vm:
+            g = vm.up()
+            init, ready = g.ready["init_ns"], g.ready["ready_ns"]
+            share = min(share, (ready - init) / init)
+            g.poweroff()
+            vm.wait_end()
+    assert share <= INIT_SHARE_MAX, share
 
 
 def test_mounts(h):
