@@ -48,6 +48,8 @@ int cli_usage(const struct err *err);
 /* Print a buffer to stdout; a closed or full stdout is an error. Return: exit code. */
 int cli_print(const struct buf *b, int exit_code);
 int cli_print_to(int fd, const struct buf *b, int exit_code);
+/* @r of something that printed by itself. Return: exit code. */
+int cli_written(int r, int exit_code);
 
 /* Positive decimals and sizes. 0 or -EINVAL with @err naming @what. */
 int cli_number(const char *s, uint64_t min, uint64_t max, const char *what, uint64_t *out,

@@ -127,8 +127,11 @@ int cli_print(const struct buf *b, int exit_code)
 
 int cli_print_to(int fd, const struct buf *b, int exit_code)
 {
-	int r = fd_write_all(fd, b->p, b->len);
+	return cli_written(fd_write_all(fd, b->p, b->len), exit_code);
+}
 
+int cli_written(int r, int exit_code)
+{
 	if (r == 0 || r == -EPIPE)
 		return exit_code; /* a reader that has seen enough is no error */
 	(void)fprintf(stderr, "cloche: cannot write the output: %s\n", strerror(-r));

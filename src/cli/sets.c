@@ -304,7 +304,6 @@ int cmd_changes(int argc, char **argv)
 	struct verb v;
 	struct err e = { 0 };
 	struct review *r = NULL;
-	struct buf b = { 0 };
 	int code = begin(&v, argc, argv, changes_opts, ARRAY_LEN(changes_opts));
 
 	if (code < 0)
@@ -333,10 +332,8 @@ int cmd_changes(int argc, char **argv)
 		code = cli_fail(&e);
 		goto out;
 	}
-	code = (v.json ? review_json_list(&b, r) : review_text_list(&b, r)) < 0 ? CLI_EXIT_REFUSED
-	                                                                        : cli_print(&b, 0);
+	code = cli_written(v.json ? review_json_list(1, r) : review_text_list(1, r), 0);
 out:
-	buf_fini(&b);
 	review_close(r);
 	close_verb(&v);
 	return code;
@@ -415,12 +412,10 @@ static void talk_say(void *arg, const char *text, size_t len)
 
 static int show_result(const struct verb *v, const struct review *r, struct review_result *res)
 {
-	struct buf b = { 0 };
-	int f = v->json ? review_json_result(&b, r, res) : review_text_result(&b, r, res);
-	int code = f < 0 ? CLI_EXIT_REFUSED : cli_print_to(v->out_fd, &b, res->exit_code);
+	int f = v->json ? review_json_result(v->out_fd, r, res)
+	                : review_text_result(v->out_fd, r, res);
 
-	buf_fini(&b);
-	return code;
+	return cli_written(f, res->exit_code);
 }
 
 /* A reader that left must not end us before what was decided or done is recorded. */
@@ -605,8 +600,8 @@ int sets_end_of_run(const struct sets_end *end)
 		code = review_discard(&v.env, v.id, &e) < 0 ? cli_fail(&e) : 0;
 		goto out;
 	}
-	if (!end->quiet && review_text_list(&b, r) == 0)
-		(void)!fd_write_all(2, b.p, b.len); /* a closed stderr shows nothing */
+	if (!end->quiet)
+		(void)!review_text_list(2, r); /* a closed stderr shows nothing */
 	review_close(r);
 	r = NULL;
 	if (n.pending + n.conflict == 0) {

@@ -264,6 +264,10 @@ static int grow_items(struct review *r)
 	if (!at)
 		return -ENOMEM;
 	r->at = at;
+	void *heads = realloc(r->heads, (size_t)cap * sizeof(*r->heads));
+	if (!heads)
+		return -ENOMEM;
+	r->heads = heads;
 	void *status = realloc(r->status, cap);
 	if (!status)
 		return -ENOMEM;
@@ -288,13 +292,16 @@ static int take_item(struct review *r, struct span b)
 		return e;
 	if (it.c.renamed != COMPARE_NONE)
 		r->renamed_end = MAX(r->renamed_end, it.c.renamed + 1);
+	r->heads[r->n_items] = (struct review_head){
+		.slot = it.c.slot, .project = it.c.project, .flags = it.c.flags, .tier = it.c.tier
+	};
 	r->status[r->n_items] = it.c.status;
 	r->host[r->n_items] = REVIEW_HOST_AS_SENT;
 	free_item(&it);
-	r->at[r->n_items] = r->raw.len;
-	e = buf_put(&r->raw, b.p, b.len);
+	r->at[r->n_items] = review_store_len(&r->raw);
+	e = review_store_put(&r->raw, r->env.changes_fd, b);
 	if (e == 0)
-		r->at[++r->n_items] = r->raw.len;
+		r->at[++r->n_items] = review_store_len(&r->raw);
 	return e;
 }
 
@@ -353,12 +360,11 @@ static void name_project(const struct review *r, struct review_item *it)
 	it->raw_ok = span_eq(span_of(raw.p, raw.len), span_str(it->path));
 }
 
-static void decode(const struct review *r, uint32_t i, struct review_item *out)
+static void decode(struct review *r, uint32_t i, struct review_item *out)
 {
 	/* it was accepted when it came: only memory can be missing, and that aborts */
-	int e = review_get_item(out,
-	                        span_of(r->raw.p + r->at[i], (size_t)(r->at[i + 1] - r->at[i])),
-	                        r->meta.n_projects);
+	struct span b = review_store_get(&r->raw, r->at[i], (size_t)(r->at[i + 1] - r->at[i]));
+	int e = review_get_item(out, b, r->meta.n_projects);
 
 	ASSERT(e == 0);
 	out->c.status = r->status[i];
@@ -587,7 +593,7 @@ static int review_open_any(struct review **out, const struct review_env *env, co
 	struct review *r = xcalloc(1, sizeof(*r));
 
 	r->env = *env;
-	r->dir_fd = r->lock_fd = r->status_fd = r->sock = -1;
+	r->dir_fd = r->lock_fd = r->status_fd = r->sock = r->raw.fd = -1;
 	r->mask = umask(0);
 	(void)umask(r->mask); /* the only way to read it */
 	r->as_root = geteuid() == 0;
@@ -651,8 +657,9 @@ void review_close(struct review *r)
 		settle(r);
 	for (size_t i = 0; i < ARRAY_LEN(r->ring); i++)
 		free_item(&r->ring[i]);
-	buf_fini(&r->raw);
+	review_store_fini(&r->raw);
 	free(r->at);
+	free(r->heads);
 	free(r->status);
 	free(r->host);
 	free(r->interrupted);
@@ -974,6 +981,8 @@ void review_result_fini(struct review_result *r)
 {
 	if (!r)
 		return;
+	for (size_t i = 0; i < r->n; i++)
+		free(r->outcomes[i].text);
 	free(r->outcomes);
 	*r = (struct review_result){ 0 };
 }
@@ -1069,7 +1078,12 @@ static int receive_outcomes(struct review *r, int sock, const uint32_t *chosen, 
 		if (type != REVIEW_MSG_OUTCOME || out->n >= n || review_get_outcome(&o, s) < 0 ||
 		    o.change != chosen[out->n])
 			return err_set(err, -EPROTO, "the apply worker answered nonsense");
-		out->outcomes[out->n++] = o;
+		out->outcomes[out->n++] =
+			(struct review_outcome){ .text = o.text[0] ? xstrdup(o.text) : NULL,
+			                         .change = o.change,
+			                         .result = o.result,
+			                         .broke_link = o.broke_link,
+			                         .no_setid = o.no_setid };
 		count_outcome(r, &o, out);
 	}
 }

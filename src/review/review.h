@@ -106,10 +106,18 @@ int review_diff(struct review *r, uint32_t i, int flags, struct buf *out, struct
 int review_decide(struct review *r, uint32_t i, enum changeset_status v,
                   struct err *err) MUST_CHECK;
 
+/* As struct apply_outcome, in less room: most have no text. */
+struct review_outcome {
+	char *text; /* or NULL */
+	uint32_t change;
+	uint8_t result;
+	bool broke_link, no_setid;
+};
+
 struct review_result {
 	uint32_t done, already, conflict, refused, blocked, failed;
 	uint32_t skipped_tier1, warned_tier2, broke_links;
-	struct apply_outcome *outcomes; /* in the order of the work */
+	struct review_outcome *outcomes; /* in the order of the work */
 	size_t n;
 	int exit_code; /* REVIEW_EXIT_DONE or REVIEW_EXIT_OPEN */
 };
@@ -164,18 +172,17 @@ int review_lines(struct review *r, const struct review_io *io, struct review_res
 /* Remove a set with all its content. -EBUSY while another process works on it. */
 int review_discard(const struct review_env *env, const char *id, struct err *err) MUST_CHECK;
 
-/* --- text; all end in a newline --- */
-int review_text_list(struct buf *out, const struct review *r) MUST_CHECK;
+/* --- text; all end in a newline. What has no bound is written to @fd piece by piece:
+ * 0; -EPIPE when nobody reads any more; -errno. --- */
+int review_text_list(int fd, const struct review *r) MUST_CHECK;
 int review_text_item(struct buf *out, const struct review *r, uint32_t i) MUST_CHECK;
 /* Indented lines below it: risk, conflict, what is not carried. May be nothing. */
 int review_text_notes(struct buf *out, const struct review *r, uint32_t i) MUST_CHECK;
-int review_text_result(struct buf *out, const struct review *r,
-                       const struct review_result *res) MUST_CHECK;
+int review_text_result(int fd, const struct review *r, const struct review_result *res) MUST_CHECK;
 
 /* --- JSON, docs/schemas/{changes,review,apply}.json --- */
 int review_json_sets(struct buf *out, const struct changeset_list *l) MUST_CHECK;
-int review_json_list(struct buf *out, const struct review *r) MUST_CHECK;
-int review_json_result(struct buf *out, const struct review *r,
-                       const struct review_result *res) MUST_CHECK;
+int review_json_list(int fd, const struct review *r) MUST_CHECK;
+int review_json_result(int fd, const struct review *r, const struct review_result *res) MUST_CHECK;
 
 #endif

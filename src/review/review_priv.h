@@ -24,6 +24,28 @@ enum {
 	REVIEW_MSG_MAX = DIFF_OUT_MAX + 1024 * 1024,
 };
 
+/* Bytes that are put once and looked at again; a little of it in memory. */
+struct review_store {
+	int fd; /* without a name; -1: none yet */
+	bool no_file;
+	struct buf b; /* behind what is in the file */
+	uint64_t in_file;
+	struct buf win; /* a piece of the file, from win_at */
+	uint64_t win_at;
+};
+void review_store_fini(struct review_store *s);
+int review_store_put(struct review_store *s, int dir_fd, struct span bytes) MUST_CHECK;
+uint64_t review_store_len(const struct review_store *s);
+/* What one put() gave, or a part of it: valid until the next call. */
+struct span review_store_get(struct review_store *s, uint64_t at, size_t n);
+
+/* What stands at the front of an item, without decoding the rest. */
+struct review_head {
+	uint32_t slot;
+	uint16_t project, flags;
+	uint8_t tier;
+};
+
 struct review {
 	struct review_env env;
 	struct changeset_meta meta;
@@ -44,8 +66,9 @@ struct review {
 	 * The changes as the worker sent them, checked: a hundred bytes each where a
 	 * struct review_item with its texts takes a thousand. One is decoded when asked for.
 	 */
-	struct buf raw;
-	uint64_t *at;           /* offset of each, and the end */
+	struct review_store raw;
+	uint64_t *at; /* offset of each, and the end */
+	struct review_head *heads;
 	uint8_t *status, *host; /* what changed since; HOST_AS_SENT */
 	uint32_t n_items, cap_items;
 	uint32_t renamed_end; /* one above the highest index that a rename names */
@@ -67,12 +90,6 @@ int review_get_item(struct review_item *out, struct span b, uint32_t n_projects)
 int review_put_outcome(struct buf *b, const struct apply_outcome *o) MUST_CHECK;
 int review_get_outcome(struct apply_outcome *out, struct span b) MUST_CHECK;
 
-/* What stands at the front of an item, without decoding the rest. */
-struct review_head {
-	uint32_t slot;
-	uint16_t project, flags;
-	uint8_t tier;
-};
 void review_head(const struct review *r, uint32_t i, struct review_head *out);
 
 /* The children's mains: never return. */

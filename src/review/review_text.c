@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/fd.h"
 #include "base/path.h"
 #include "base/vis.h"
 #include "review/review_priv.h"
@@ -15,6 +16,18 @@
 		if (try_ < 0)        \
 			return try_; \
 	} while (0)
+
+enum { OUT_PIECE = 64 * 1024 };
+
+/* Write what there is, when that is enough for a write or nothing more will come. */
+static int drain(int fd, struct buf *out, bool last)
+{
+	if (out->len < OUT_PIECE && !last)
+		return 0;
+	int r = fd_write_all(fd, out->p, out->len);
+	out->len = 0;
+	return r;
+}
 
 static const char *const kinds[] = { "", "added", "modified", "deleted", "mode", "type" };
 static const char *const types[] = { "none", "directory", "file", "link", "special" };
@@ -109,7 +122,7 @@ static int text_git(struct buf *out, const struct compare_git *g)
 	return buf_printf(out, "; kept in the change set, not applied\n");
 }
 
-int review_text_list(struct buf *out, const struct review *r)
+static int text_list(int fd, struct buf *out, const struct review *r)
 {
 	const struct compare_summary *s = &r->summary;
 
@@ -122,6 +135,7 @@ int review_text_list(struct buf *out, const struct review *r)
 		if (r->status[i] != CHANGESET_PENDING)
 			TRY(buf_printf(out, "  %s\n", statuses[r->status[i]]));
 		TRY(review_text_notes(out, r, i));
+		TRY(drain(fd, out, false));
 	}
 	if (s->git.paths)
 		TRY(text_git(out, &s->git));
@@ -136,18 +150,26 @@ int review_text_list(struct buf *out, const struct review *r)
 	if (r->n_interrupted)
 		TRY(buf_printf(out, "an apply was interrupted: %zu chosen change%s left to do\n",
 		               r->n_interrupted, r->n_interrupted == 1 ? " is" : "s are"));
-	return 0;
+	return drain(fd, out, true);
 }
 
-int review_text_result(struct buf *out, const struct review *r, const struct review_result *res)
+int review_text_list(int fd, const struct review *r)
+{
+	AUTO_BUF struct buf out = { 0 };
+
+	return text_list(fd, &out, r);
+}
+
+static int text_result(int fd, struct buf *out, const struct review *r,
+                       const struct review_result *res)
 {
 	for (size_t i = 0; i < res->n; i++) {
-		const struct apply_outcome *o = &res->outcomes[i];
+		const struct review_outcome *o = &res->outcomes[i];
 		const struct review_item *it = review_item(r, o->change);
 
 		TRY(buf_printf(out, "%-13s %c %s%s", apply_result_str(o->result),
 		               compare_letter(it->c.kind), it->path, slash(it)));
-		if (o->text[0])
+		if (o->text)
 			TRY(buf_printf(out, "  (%s)", o->text));
 		TRY(buf_put(out, "\n", 1));
 		if (o->result == APPLY_DONE && it->c.tier == CLASSIFY_BUILD)
@@ -161,6 +183,7 @@ int review_text_result(struct buf *out, const struct review *r, const struct rev
 			TRY(buf_printf(out,
 			               "  the list of submodules changed: run git submodule sync "
 			               "(and update) yourself\n"));
+		TRY(drain(fd, out, false));
 	}
 	struct changeset_counts c;
 	review_counts(r, &c);
@@ -171,7 +194,14 @@ int review_text_result(struct buf *out, const struct review *r, const struct rev
 		               "%u left out because they run by themselves: apply them by "
 		               "naming the path\n",
 		               res->skipped_tier1));
-	return 0;
+	return drain(fd, out, true);
+}
+
+int review_text_result(int fd, const struct review *r, const struct review_result *res)
+{
+	AUTO_BUF struct buf out = { 0 };
+
+	return text_result(fd, &out, r, res);
 }
 
 /* --- JSON --- */
@@ -336,7 +366,7 @@ static int put_summary(struct buf *out, const struct compare_summary *s)
 	return 0;
 }
 
-int review_json_list(struct buf *out, const struct review *r)
+static int json_list(int fd, struct buf *out, const struct review *r)
 {
 	struct changeset_counts c;
 
@@ -352,11 +382,21 @@ int review_json_list(struct buf *out, const struct review *r)
 		if (i)
 			TRY(buf_put(out, ",\n", 2));
 		TRY(put_item(out, review_item(r, i)));
+		TRY(drain(fd, out, false));
 	}
-	return buf_printf(out, "]}\n");
+	TRY(buf_printf(out, "]}\n"));
+	return drain(fd, out, true);
 }
 
-int review_json_result(struct buf *out, const struct review *r, const struct review_result *res)
+int review_json_list(int fd, const struct review *r)
+{
+	AUTO_BUF struct buf out = { 0 };
+
+	return json_list(fd, &out, r);
+}
+
+static int json_result(int fd, struct buf *out, const struct review *r,
+                       const struct review_result *res)
 {
 	struct changeset_counts c;
 
@@ -371,8 +411,9 @@ int review_json_result(struct buf *out, const struct review *r, const struct rev
 	               res->exit_code, res->done, res->already, res->conflict, res->refused,
 	               res->blocked, res->failed, res->skipped_tier1));
 	for (size_t i = 0; i < res->n; i++) {
-		const struct apply_outcome *o = &res->outcomes[i];
+		const struct review_outcome *o = &res->outcomes[i];
 		const struct review_item *it = review_item(r, o->change);
+		TRY(drain(fd, out, false));
 		TRY(buf_printf(out, "%s{", i ? ",\n" : ""));
 		TRY(put_str(out, "path", it->path));
 		if (!it->raw_ok) {
@@ -381,10 +422,18 @@ int review_json_result(struct buf *out, const struct review *r, const struct rev
 		}
 		TRY(buf_printf(out, ",\"kind\":\"%s\",\"result\":\"%s\",\"tier\":%u",
 		               kinds[it->c.kind], apply_result_str(o->result), it->c.tier));
-		TRY(put_opt(out, "reason", o->text[0] ? o->text : NULL));
+		TRY(put_opt(out, "reason", o->text));
 		if (it->c.tier)
 			TRY(put_opt(out, "tier_reason", it->reason));
 		TRY(buf_printf(out, ",\"broke_hard_link\":%s}", o->broke_link ? "true" : "false"));
 	}
-	return buf_printf(out, "]}\n");
+	TRY(buf_printf(out, "]}\n"));
+	return drain(fd, out, true);
+}
+
+int review_json_result(int fd, const struct review *r, const struct review_result *res)
+{
+	AUTO_BUF struct buf out = { 0 };
+
+	return json_result(fd, &out, r, res);
 }

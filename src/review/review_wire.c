@@ -144,16 +144,7 @@ int review_get_item(struct review_item *out, struct span b, uint32_t n_projects)
 void review_head(const struct review *r, uint32_t i, struct review_head *out)
 {
 	ASSERT(i < r->n_items);
-	struct rd rd = rd_of(r->raw.p + r->at[i], (size_t)(r->at[i + 1] - r->at[i]));
-
-	out->slot = (uint32_t)rd_le(&rd, 4);
-	(void)rd_take(&rd, 4); /* ordinal */
-	out->project = (uint16_t)rd_le(&rd, 2);
-	(void)rd_take(&rd, 4); /* kind, why, types */
-	out->tier = (uint8_t)rd_le(&rd, 1);
-	(void)rd_take(&rd, 1); /* status: kept apart */
-	out->flags = (uint16_t)rd_le(&rd, 2);
-	ASSERT(!rd.bad);
+	*out = r->heads[i];
 }
 
 int review_put_outcome(struct buf *b, const struct apply_outcome *o)

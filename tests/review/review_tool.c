@@ -321,9 +321,9 @@ static int apply(const char *id, int n, char **args)
 		die("apply", &err);
 	res.skipped_tier1 = skipped;
 	if (getenv("TEXT"))
-		e = review_text_result(&out, r, &res);
+		e = review_text_result(1, r, &res);
 	else
-		e = review_json_result(&out, r, &res);
+		e = review_json_result(1, r, &res);
 	print(&out);
 	int code = res.exit_code;
 	review_result_fini(&res);
@@ -368,7 +368,7 @@ static int lines(const char *id)
 
 	if (review_lines(r, &io, &res, &err) < 0)
 		die("review", &err);
-	if (review_text_result(&out, r, &res) == 0)
+	if (review_text_result(1, r, &res) == 0)
 		print(&out);
 	int code = res.exit_code;
 	review_result_fini(&res);
@@ -515,7 +515,7 @@ int main(int argc, char **argv)
 		struct review *r;
 		if (review_open_readonly(&r, &env, id, &err) < 0)
 			die("open", &err);
-		int e = verb[0] == 'l' ? review_json_list(&out, r) : review_text_list(&out, r);
+		int e = verb[0] == 'l' ? review_json_list(1, r) : review_text_list(1, r);
 		print(&out);
 		review_close(r);
 		buf_fini(&out);

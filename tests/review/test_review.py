@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Change sets made and applied on real trees (src/review)."""
+import hashlib
 import json
 import os
 import random
 import re
 import resource
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -959,6 +961,54 @@ def test_a_directory_names_what_is_pending():
         assert x.read("d/mod") == b"1"
         assert results(x.apply("d/mod")) == {"d/mod": "applied"}
         assert results(x.apply("d/x.o")) == {"d/x.o": "applied"}
+
+
+def test_a_long_list_in_little_memory():
+    """The list of 200,000 changes: no process of ours grows with it beyond what an item needs,
+    and a disk that takes nothing makes no other list."""
+    n = 200000
+    with Box() as x:
+        x.write("k", b"")
+        lines = x.scan() + ["D %s 493 0" % box.hx("demo")]
+        for d in range(n // 1000):
+            lines.append("D %s 493 0" % box.hx("dir%04d" % d))
+            lines += ["L %s %s" % (box.hx("some-file-name-%06d.txt" % i), box.hx("target"))
+                      for i in range(1000)]
+            lines.append("U")
+        x.tool("mk", "set-aaaaaa", "box", "5", stdin="\n".join(lines + ["U"]) + "\n", check=True,
+               timeout=120)
+
+        def full_disk():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+        def high_water(pid):
+            try:
+                with open("/proc/%d/status" % pid) as f:
+                    return next(int(l.split()[1]) for l in f if l.startswith("VmHWM"))
+            except (OSError, StopIteration):
+                return 0    # it has ended
+
+        def run(verb, setup=None):
+            p = subprocess.Popen([box.TOOL, verb, x.changes, x.locks, "set-aaaaaa"],
+                                 stdout=subprocess.PIPE, preexec_fn=setup)
+            h, peak = hashlib.sha256(), {}
+            while b := os.read(p.stdout.fileno(), 1 << 16):
+                h.update(b)
+                try:
+                    with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
+                        kids = [int(k) for k in f.read().split()]
+                except OSError:
+                    kids = []
+                for pid in [p.pid] + kids:
+                    peak[pid] = max(peak.get(pid, 0), high_water(pid))
+            assert p.wait() == 0
+            if not setup:   # it comes from the list: no less than when it began to be printed
+                assert peak[p.pid] and max(peak.values()) < 32 * 1024, peak
+            return h.hexdigest()
+
+        assert run("text") == run("text", full_disk)
+        assert run("list") == run("list", full_disk)
 
 
 def test_damaged_content_is_refused():
