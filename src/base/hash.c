@@ -48,6 +48,35 @@ bool hash_eq(const struct hash *a, const struct hash *b)
 	return memcmp(a->b, b->b, HASH_BYTES) == 0;
 }
 
+_Static_assert(sizeof(crypto_hash_sha512_state) <= SHA512_STATE_BYTES, "state fits");
+_Static_assert(crypto_hash_sha512_BYTES == SHA512_BYTES, "digest");
+
+static crypto_hash_sha512_state *st512(struct sha512_state *s)
+{
+	return (crypto_hash_sha512_state *)(void *)s->opaque;
+}
+
+void sha512_init(struct sha512_state *s)
+{
+	int r = crypto_hash_sha512_init(st512(s));
+
+	ASSERT(r == 0);
+}
+
+void sha512_update(struct sha512_state *s, const void *p, size_t n)
+{
+	int r = crypto_hash_sha512_update(st512(s), p, n);
+
+	ASSERT(r == 0);
+}
+
+void sha512_final(struct sha512_state *s, uint8_t out[SHA512_BYTES])
+{
+	int r = crypto_hash_sha512_final(st512(s), out);
+
+	ASSERT(r == 0);
+}
+
 uint64_t hash_keyed(const uint8_t key[HASH_KEY_BYTES], const void *p, size_t n)
 {
 	uint64_t v;

@@ -2,7 +2,7 @@
 /*
  * hash.h - BLAKE2b-256, the content hash of every format of our own.
  *
- * The only adapter of libsodium's hash; the guest links it statically.
+ * The only adapter of libsodium's hashes; the guest links it statically.
  */
 #ifndef CLOCHE_BASE_HASH_H
 #define CLOCHE_BASE_HASH_H
@@ -36,6 +36,15 @@ uint64_t hash_keyed(const uint8_t key[HASH_KEY_BYTES], const void *p, size_t n);
 void hash_hex(char dst[HASH_HEX_BYTES], const struct hash *h);
 /* Its reverse: exactly what hash_hex() writes. Return: 0 or -EINVAL, *out untouched. */
 int hash_parse(struct hash *out, const char *hex) MUST_CHECK;
+
+/* SHA-512 (FIPS 180-4): only to check what others named by it. */
+enum { SHA512_BYTES = 64, SHA512_STATE_BYTES = 256 };
+struct sha512_state {
+	_Alignas(16) uint8_t opaque[SHA512_STATE_BYTES];
+};
+void sha512_init(struct sha512_state *s);
+void sha512_update(struct sha512_state *s, const void *p, size_t n);
+void sha512_final(struct sha512_state *s, uint8_t out[SHA512_BYTES]);
 
 /* Fill @p with @n random bytes of the kernel; never fails (waits for the pool). */
 void random_bytes(void *p, size_t n);

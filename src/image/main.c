@@ -9,6 +9,8 @@
  *
  *	cloche-image rootfs RECIPE   0 tar in, 1 report, 3 image out, 4 package out
  *	cloche-image kernel          0 package in, 1 report, 3 kernel out, 4 modules out
+ *	cloche-image package NAME [--omit PATTERN]... [--bin NAME=PATH]...
+ *	                             0 tarball of npm in, 1 report, 3 layer out
  *
  * Exit: 0; 3 for an input that is cut short or damaged; 4 for one that is
  * refused, and for errors of its own. The reason is one line on stderr.
@@ -89,6 +91,46 @@ static int main_rootfs(const char *name)
 	recipe_fini(&recipe);
 	if (r == 0)
 		r = tar_drain(0);
+	if (r == 0)
+		r = report(&rep, &err);
+	return r < 0 ? say(&err) : 0;
+}
+
+static int package_args(struct package_opts *o, int argc, char **argv, struct err *err)
+{
+	o->name = argv[0];
+	for (int i = 1; i + 1 < argc; i += 2) {
+		char *eq = strchr(argv[i + 1], '=');
+		if (strcmp(argv[i], "--omit") == 0 && o->n_omit < PACKAGE_OMIT_MAX) {
+			o->omit[o->n_omit++] = argv[i + 1];
+		} else if (strcmp(argv[i], "--bin") == 0 && eq && o->n_bin < PACKAGE_BIN_MAX) {
+			*eq = '\0';
+			o->bin[o->n_bin++] =
+				(struct package_bin){ .name = argv[i + 1], .path = eq + 1 };
+		} else {
+			return err_set(err, -EINVAL, "wrong arguments");
+		}
+	}
+	return argc % 2 ? 0 : err_set(err, -EINVAL, "wrong arguments");
+}
+
+static int main_package(int argc, char **argv)
+{
+	struct package_opts o = { .out_fd = FD_OUT };
+	struct worker_report rep = { 0 };
+	struct err err = { 0 };
+
+	o.now_s = time(NULL);
+	random_bytes(o.uuid, sizeof(o.uuid));
+	int r = package_args(&o, argc, argv, &err);
+	if (r == 0)
+		r = enter_cage(&err);
+	struct tar *in = r == 0 ? tar_open_gz(0) : NULL;
+	if (r == 0 && !in)
+		r = err_set(&err, -ENOMEM, "no memory");
+	if (r == 0)
+		r = package_write(in, &o, &rep, &err);
+	tar_free(in);
 	if (r == 0)
 		r = report(&rep, &err);
 	return r < 0 ? say(&err) : 0;
@@ -189,6 +231,8 @@ int main(int argc, char **argv)
 
 	if (strcmp(verb, "rootfs") == 0 && argc == 3)
 		return main_rootfs(argv[2]);
+	if (strcmp(verb, "package") == 0 && argc >= 3)
+		return main_package(argc - 2, argv + 2);
 	if (strcmp(verb, "kernel") == 0 && argc == 2)
 		return main_kernel();
 	if (strcmp(verb, "build") == 0 && argc <= 4)
@@ -203,7 +247,8 @@ int main(int argc, char **argv)
 		return main_open(&o);
 	if (strcmp(verb, "scratch") == 0 && argc == 4)
 		return main_scratch(&o, argv[2], argv[3]);
-	(void)fputs("usage: cloche-image rootfs RECIPE | kernel | build [NAME [--force]] | ls | "
+	(void)fputs("usage: cloche-image rootfs RECIPE | kernel | package NAME ... | build [NAME "
+	            "[--force]] | ls | "
 	            "rm NAME | verify [NAME] | open [NAME] | scratch FILE MIB\n",
 	            stderr);
 	return 2;

@@ -9,69 +9,11 @@
 #include "base/fd.h"
 #include "base/vis.h"
 #include "erofs/erofs.h"
-
-/* ---- where file data goes ----------------------------------------------- */
-
-enum { SINK_BYTES = 1024 * 1024, ACCOUNT_BYTES_MAX = 1024 * 1024 };
-
-/* Gathers the data of many small files into few writes. */
-struct sink {
-	int fd;
-	uint8_t *p; /* SINK_BYTES */
-	size_t n;
-	uint64_t at; /* offset of p[0] in the image */
-};
-
-static int sink_flush(struct sink *s)
-{
-	int r = s->n ? fd_pwrite_all(s->fd, s->p, s->n, (off_t)s->at) : 0;
-
-	s->at += s->n;
-	s->n = 0;
-	return r;
-}
-
-static int sink_put(struct sink *s, struct span d)
-{
-	while (d.len) {
-		size_t k = MIN(d.len, SINK_BYTES - s->n);
-		memcpy(s->p + s->n, d.p, k);
-		s->n += k;
-		d = span_of(d.p + k, d.len - k);
-		int r = s->n == SINK_BYTES ? sink_flush(s) : 0;
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-/* Go on at @to: zeros for a short gap, a hole in the image for a long one. */
-static int sink_skip(struct sink *s, uint64_t to)
-{
-	static const uint8_t zeros[EROFS_BLOCK_BYTES];
-	uint64_t gap = to - (s->at + s->n);
-
-	if (gap > 64 * 1024) {
-		int r = sink_flush(s);
-		s->at = to;
-		return r;
-	}
-	while (gap) {
-		size_t k = (size_t)MIN(gap, sizeof(zeros));
-		int r = sink_put(s, span_of(zeros, k));
-		if (r < 0)
-			return r;
-		gap -= k;
-	}
-	return 0;
-}
-
-static uint64_t sink_block(const struct sink *s)
-{
-	return (s->at + s->n) / EROFS_BLOCK_BYTES;
-}
+#include "image/sink.h"
 
 /* ---- merging ------------------------------------------------------------ */
+
+enum { ACCOUNT_BYTES_MAX = 1024 * 1024 };
 
 /* Files whose content a recipe edits: kept while they pass. */
 static const char *const account_paths[] = { "etc/passwd", "etc/group", "etc/shadow" };
@@ -102,32 +44,6 @@ static int bad_entry(struct merge *m, int code, struct span path)
 static struct span strip_dot(struct span p)
 {
 	return p.len > 2 && p.p[0] == '.' && p.p[1] == '/' ? span_of(p.p + 2, p.len - 2) : p;
-}
-
-/* The entry's data into the image, and into @copy where that is wanted. */
-static int take_data(struct merge *m, uint64_t size, struct buf *copy)
-{
-	uint64_t start = m->sink.at + m->sink.n, off, end = 0;
-	struct span d;
-	int r;
-
-	while ((r = tar_data(m->in, &d, &off)) == 1) {
-		if (d.len == 0)
-			continue;
-		if (off < end || off > size || d.len > size - off)
-			return -EPROTO; /* backwards, or more than it said */
-		r = sink_skip(&m->sink, start + off);
-		if (r == 0)
-			r = sink_put(&m->sink, d);
-		if (r == 0 && copy)
-			r = off == end ? buf_put(copy, d.p, d.len) : -EPROTO;
-		if (r < 0)
-			return r;
-		end = off + d.len;
-	}
-	if (r < 0)
-		return r;
-	return sink_skip(&m->sink, start + align_up(size, EROFS_BLOCK_BYTES));
 }
 
 #define LEFT_DIR REGISTRY_DIR "/"
@@ -206,7 +122,7 @@ static int merge_entry(struct merge *m, const struct tar_entry *e)
 		copy->len = 0;
 	}
 	tree_set_block(m->t, node, sink_block(&m->sink));
-	return take_data(m, e->meta.size, copy);
+	return sink_take(&m->sink, m->in, e->meta.size, copy);
 }
 
 /* ---- the recipe's steps ------------------------------------------------- */
@@ -224,7 +140,7 @@ static int put_file(struct merge *m, struct span path, const struct tree_meta *m
 	tree_set_block(m->t, node, sink_block(&m->sink));
 	r = sink_put(&m->sink, body);
 	if (r == 0)
-		r = sink_skip(&m->sink, align_up(m->sink.at + m->sink.n, EROFS_BLOCK_BYTES));
+		r = sink_align(&m->sink);
 	return r;
 }
 
@@ -300,13 +216,11 @@ int rootfs_merge(struct tar *in, const struct rootfs_opts *o, struct tree *t,
 		.t = t,
 		.rep = rep,
 		.err = err,
-		.sink = { .fd = o->out_fd, .at = EROFS_BLOCK_BYTES },
 	};
 	struct tar_entry e = { 0 };
 	int r;
 
-	m.sink.p = malloc(SINK_BYTES);
-	if (!m.sink.p)
+	if (sink_init(&m.sink, o->out_fd) < 0)
 		return err_set(err, -ENOMEM, "no memory");
 	bool is_empty = true;
 	while ((r = tar_next(in, &e)) == 1) {
@@ -333,7 +247,7 @@ int rootfs_merge(struct tar *in, const struct rootfs_opts *o, struct tree *t,
 	}
 	if (r == 0)
 		*out_block = sink_block(&m.sink);
-	free(m.sink.p);
+	sink_fini(&m.sink);
 	for (int i = 0; i < ACCOUNTS; i++)
 		buf_fini(&m.account[i]);
 	return r;

@@ -67,6 +67,18 @@ struct tar *tar_open_fd(int fd)
 	return t;
 }
 
+struct tar *tar_open_gz(int fd)
+{
+	struct tar *t = tar_new(fd);
+
+	if (t && (archive_read_support_format_tar(t->a) != ARCHIVE_OK ||
+	          archive_read_support_filter_gzip(t->a) != ARCHIVE_OK ||
+	          archive_read_open(t->a, t, NULL, input_read, NULL) != ARCHIVE_OK)) {
+		/* as above */
+	}
+	return t;
+}
+
 struct tar *tar_open_mem(struct span bytes)
 {
 	struct tar *t = tar_new(-1);

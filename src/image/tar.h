@@ -24,7 +24,10 @@ struct tar_entry {
 /* A tar stream from @fd (borrowed), not compressed. NULL without memory. */
 struct tar *tar_open_fd(int fd) MUST_CHECK;
 
-/* The same from memory (tests); @bytes is borrowed. */
+/* The same compressed with gzip. */
+struct tar *tar_open_gz(int fd) MUST_CHECK;
+
+/* As tar_open_fd() from memory (tests); @bytes is borrowed. */
 struct tar *tar_open_mem(struct span bytes) MUST_CHECK;
 
 /*

@@ -61,6 +61,42 @@ int rootfs_write(struct tar *in, const struct rootfs_opts *o, struct worker_repo
 int rootfs_merge(struct tar *in, const struct rootfs_opts *o, struct tree *t,
                  struct worker_report *rep, uint64_t *out_block, struct err *err) MUST_CHECK;
 
+/* A package of npm as a layer. */
+enum { PACKAGE_BIN_MAX = 16, PACKAGE_OMIT_MAX = 64, PACKAGE_ENTRIES_MAX = 200 * 1000 };
+#define PACKAGE_BYTES_MAX ((uint64_t)4 << 30)
+
+struct package_bin {
+	const char *name; /* in /usr/local/bin */
+	const char *path; /* in the package */
+};
+
+struct package_opts {
+	const char *name; /* "pkg" or "@scope/pkg", checked */
+	struct package_bin bin[PACKAGE_BIN_MAX];
+	size_t n_bin;
+	const char *omit[PACKAGE_OMIT_MAX]; /* fnmatch(3) patterns over paths in the package */
+	size_t n_omit;
+	struct tree_limits limits; /* zeroed: the above */
+	int out_fd;
+	uint8_t uuid[16];
+	int64_t now_s;
+};
+
+/*
+ * package_write() - the package's files below /usr/local/lib/node_modules/NAME, where npm
+ * would put them, and a link in /usr/local/bin for each command. Nothing is run.
+ * @in:	the package's tarball: files below one folder, whatever its name
+ *
+ * All files are root's, 0644 or 0755. Return: as rootfs_write(); -EPROTO also for a link, a
+ * device or a fifo, which a package never holds; -ENOENT when a command is not in it.
+ */
+int package_write(struct tar *in, const struct package_opts *o, struct worker_report *out,
+                  struct err *err) MUST_CHECK;
+
+/* As rootfs_merge() is to rootfs_write(). */
+int package_merge(struct tar *in, const struct package_opts *o, struct tree *t, uint64_t *out_block,
+                  struct err *err) MUST_CHECK;
+
 /*
  * kernel_write() - kernel ELF and initramfs modules out of a Debian package.
  * @deb_fd:	read to its end
