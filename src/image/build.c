@@ -252,12 +252,11 @@ static bool has_mounts(const char *path)
 }
 
 /* Remove mmdebstrap's folder; in unshare mode its files belong to subordinate ids. */
-static void remove_work(const char *base, const char *name)
+static void remove_work(int fd, const char *name)
 {
-	AUTO_FREE char *path = xasprintf("%s/%s", base, name);
+	AUTO_FREE char *path = xasprintf("%s/%s", work_base, name);
 
-	AUTO_CLOSE int fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || has_mounts(path) || path_remove_tree(fd, name) == 0 || getuid() == 0)
+	if (has_mounts(path) || path_remove_tree(fd, name) == 0 || getuid() == 0)
 		return;
 	static const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", NULL };
 	const char *const argv[] = {
@@ -274,57 +273,10 @@ static void remove_work(const char *base, const char *name)
 	(void)!path_remove_tree(fd, name); /* the folder itself is ours */
 }
 
-/* Remove the folders NAME* below @fd whose lock nobody holds. */
-static void sweep(int fd, const char *base, const char *prefix)
-{
-	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
-	struct dirent *e;
-	struct stat st;
-
-	if (!d) {
-		close_now(&copy);
-		return;
-	}
-	while ((e = readdir(d))) {
-		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
-			continue;
-		AUTO_CLOSE int dir =
-			openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-		if (dir < 0 || fstat(dir, &st) < 0 || st.st_uid != getuid() ||
-		    flock(dir, LOCK_EX | LOCK_NB) < 0)
-			continue;
-		if (base)
-			remove_work(base, e->d_name);
-		else
-			(void)!path_remove_tree(fd, e->d_name); /* tried again next time */
-	}
-	(void)closedir(d); /* only read */
-}
-
-/* Make a folder @name below @fd and lock it. */
-static int make_locked(int fd, const char *name, mode_t mode, int *out)
-{
-	if (mkdirat(fd, name, mode) < 0)
-		return -errno;
-	AUTO_CLOSE int dir = openat(fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (dir < 0 || fchmod(dir, mode) < 0 || flock(dir, LOCK_EX | LOCK_NB) < 0)
-		return -errno;
-	*out = take_fd(&dir);
-	return 0;
-}
-
-static int lock_file(int cache, const char *name)
-{
-	int fd = openat(cache, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-	return fd < 0 ? -errno : fd;
-}
-
 /* Sweep, and make our own folders, while nobody else does either. */
 static int make_folders(struct build *b)
 {
-	AUTO_CLOSE int lock = lock_file(b->cache, ".lock");
+	AUTO_CLOSE int lock = image_lock_file(b->cache, ".lock");
 	AUTO_CLOSE int base = open(work_base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	AUTO_FREE char *prefix = work_prefix();
 	uint32_t random;
@@ -333,16 +285,16 @@ static int make_folders(struct build *b)
 		return err_errno(b->err, "cannot lock the image cache");
 	if (base < 0)
 		return err_errno(b->err, "cannot open '%s'", work_base);
-	sweep(b->cache, NULL, ".tmp-");
-	sweep(base, work_base, prefix);
+	image_sweep(b->cache, ".tmp-");
+	image_sweep_with(base, prefix, remove_work);
 	random_bytes(&random, sizeof(random));
 	(void)snprintf(b->tmp_name, sizeof(b->tmp_name), ".tmp-%s-%08x", b->spec.id, random);
-	int r = make_locked(b->cache, b->tmp_name, 0700, &b->tmp);
+	int r = image_make_locked(b->cache, b->tmp_name, 0700, &b->tmp);
 	if (r < 0)
 		return err_code(b->err, r, "cannot create a folder in the image cache");
 	/* apt's own user, and the ids of unshare mode, must pass through this one */
 	AUTO_FREE char *name = xasprintf("%s%08x", prefix, random);
-	r = make_locked(base, name, 0711, &b->work_fd);
+	r = image_make_locked(base, name, 0711, &b->work_fd);
 	if (r < 0)
 		return err_code(b->err, r, "cannot create a folder in '%s'", work_base);
 	b->work = xasprintf("%s/%s", work_base, name);
@@ -352,7 +304,9 @@ static int make_folders(struct build *b)
 static void drop_folders(struct build *b)
 {
 	if (b->work) {
-		remove_work(work_base, strrchr(b->work, '/') + 1);
+		AUTO_CLOSE int base = open(work_base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (base >= 0)
+			remove_work(base, strrchr(b->work, '/') + 1);
 		free(b->work);
 		b->work = NULL;
 	}
@@ -818,7 +772,7 @@ static int finish(struct build *b)
 	if (r < 0)
 		return err_code(b->err, r, "cannot write the image's manifest");
 	/* exchange: at every moment there is a whole image of that name, old or new */
-	AUTO_CLOSE int lock = lock_file(b->cache, ".lock");
+	AUTO_CLOSE int lock = image_lock_file(b->cache, ".lock");
 	if (lock < 0 || flock(lock, LOCK_EX) < 0)
 		return err_errno(b->err, "cannot lock the image cache");
 	r = path_rename_new(b->cache, b->tmp_name, b->cache, b->spec.id);
@@ -911,7 +865,7 @@ int image_build(const struct image_opts *opts, bool force, image_progress_fn fn,
 	if (!force && have_image(&b, 0))
 		goto out;
 	lock_name = xasprintf(".lock-%s", b.spec.id);
-	lock = lock_file(b.cache, lock_name);
+	lock = image_lock_file(b.cache, lock_name);
 	if (lock < 0) {
 		r = err_code(b.err, lock, "cannot lock the image cache");
 		goto out;

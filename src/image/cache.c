@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -43,6 +44,58 @@ int image_cache_open(const struct image_opts *o, int *out_fd, char **out_path, s
 	if (out_path)
 		*out_path = take_ptr(&path);
 	return 0;
+}
+
+int image_make_locked(int fd, const char *name, mode_t mode, int *out)
+{
+	if (mkdirat(fd, name, mode) < 0)
+		return -errno;
+	AUTO_CLOSE int dir = openat(fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (dir < 0 || fchmod(dir, mode) < 0 || flock(dir, LOCK_EX | LOCK_NB) < 0)
+		return -errno;
+	*out = take_fd(&dir);
+	return 0;
+}
+
+int image_lock_file(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	return fd < 0 ? -errno : fd;
+}
+
+void image_sweep_with(int fd, const char *prefix, void (*rm)(int fd, const char *name))
+{
+	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+	struct dirent *e;
+	struct stat st;
+
+	if (!d) {
+		close_now(&copy);
+		return;
+	}
+	while ((e = readdir(d))) {
+		if (strncmp(e->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		AUTO_CLOSE int dir =
+			openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		if (dir < 0 || fstat(dir, &st) < 0 || st.st_uid != getuid() ||
+		    flock(dir, LOCK_EX | LOCK_NB) < 0)
+			continue;
+		rm(fd, e->d_name);
+	}
+	(void)closedir(d); /* only read */
+}
+
+static void remove_tmp(int fd, const char *name)
+{
+	(void)!path_remove_tree(fd, name); /* tried again next time */
+}
+
+void image_sweep(int fd, const char *prefix)
+{
+	image_sweep_with(fd, prefix, remove_tmp);
 }
 
 static bool suite_ok(const char *s)

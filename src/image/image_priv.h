@@ -36,6 +36,29 @@ int image_manifest_parse(struct image_manifest *out, const void *p, size_t n) MU
 /* malloc'd JSON text. -ENOMEM. */
 int image_manifest_format(const struct image_manifest *m, char **out) MUST_CHECK;
 
+/* Layers (layer.h): their manifests, and the lock file of all of them. As above. */
+struct layer_info;
+enum { IMAGE_LOCK_MAX = 4 * 1024 * 1024 };
+int image_layer_parse(struct layer_info *out, const void *p, size_t n) MUST_CHECK;
+int image_layer_format(const struct layer_info *l, char **out) MUST_CHECK;
+/*
+ * The integrity of PACKAGE@VERSION in the lock file's text. @out has NPM_INTEGRITY_BYTES.
+ * Return: 1, 0 when there is none, -EBADMSG for a file that is not of this form.
+ */
+int image_lock_get(const void *p, size_t n, const char *package, const char *version,
+                   char *out) MUST_CHECK;
+/* The text with one line more, all else as it was; @n 0: a new file. *out NULL: it has it. */
+int image_lock_put(const void *p, size_t n, const char *package, const char *version,
+                   const char *integrity, char **out) MUST_CHECK;
+
+/* Make a folder @name below @fd, and hold a flock on it: *out. 0 or -errno. */
+int image_make_locked(int fd, const char *name, mode_t mode, int *out) MUST_CHECK;
+/* Open, make if missing, a file to flock. Return: fd or -errno. */
+int image_lock_file(int dirfd, const char *name) MUST_CHECK;
+/* Remove the folders PREFIX* below @fd, of ours, whose lock nobody holds; @rm: how. */
+void image_sweep_with(int fd, const char *prefix, void (*rm)(int fd, const char *name));
+void image_sweep(int fd, const char *prefix);
+
 /* The images folder, created and checked to be ours. *out_path is malloc'd; may be NULL. */
 int image_cache_open(const struct image_opts *o, int *out_fd, char **out_path,
                      struct err *err) MUST_CHECK;
