@@ -15,7 +15,7 @@
  * Exit: 0; 3 for an input that is cut short or damaged; 4 for one that is
  * refused, and for errors of its own. The reason is one line on stderr.
  *
- * `build`, `ls`, `rm`, `verify`, `open`, `scratch` are for developers: they do
+ * `build`, `layer`, `ls`, `rm`, `verify`, `open`, `scratch` are for developers: they do
  * what the command `cloche image` does, with the user's rights, and parse nothing.
  */
 #include <errno.h>
@@ -32,7 +32,8 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "cage/cage.h"
-#include "image/image.h"
+#include "config/profile.h"
+#include "image/layer.h"
 #include "image/worker.h"
 
 enum { FD_OUT = 3, FD_OUT2 = 4 };
@@ -222,6 +223,32 @@ static int main_scratch(const struct image_opts *o, const char *path, const char
 	return err.code ? say(&err) : 0;
 }
 
+/* A layer by the words of a recipe: PACKAGE VERSION LOCK [NAME=PATH]... */
+static int main_layer(const struct image_opts *o, int argc, char **argv)
+{
+	struct layer_opts lo = { .cache_dir = o->cache_dir,
+		                 .lock_path = argv[2][0] == '/' ? argv[2] : NULL };
+	struct profile_pair bin[PACKAGE_BIN_MAX];
+	struct profile_npm npm = { .package = argv[0], .version = argv[1], .bin.v = bin };
+	struct layer l = LAYER_INIT;
+	struct err err = { 0 };
+	bool built;
+
+	for (int i = 3; i < argc && npm.bin.n < PACKAGE_BIN_MAX; i++) {
+		char *eq = strchr(argv[i], '=');
+		if (!eq)
+			return 2;
+		*eq = '\0';
+		bin[npm.bin.n++] = (struct profile_pair){ argv[i], eq + 1 };
+	}
+	if (layer_build(&lo, &npm, false, show, NULL, &built, &err) < 0 ||
+	    layer_open(&lo, &npm, &l, &err) < 0)
+		return say(&err);
+	(void)printf("%s %s\n", l.path, built ? "built" : "there already");
+	layer_close(&l);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *verb = argc > 1 ? argv[1] : "";
@@ -237,6 +264,8 @@ int main(int argc, char **argv)
 		return main_kernel();
 	if (strcmp(verb, "build") == 0 && argc <= 4)
 		return main_build(&o, argc == 4 && strcmp(argv[3], "--force") == 0);
+	if (strcmp(verb, "layer") == 0 && argc >= 5)
+		return main_layer(&o, argc - 2, argv + 2);
 	if (strcmp(verb, "ls") == 0 && argc == 2)
 		return main_list(&o);
 	if (strcmp(verb, "rm") == 0 && argc == 3)
@@ -247,8 +276,8 @@ int main(int argc, char **argv)
 		return main_open(&o);
 	if (strcmp(verb, "scratch") == 0 && argc == 4)
 		return main_scratch(&o, argv[2], argv[3]);
-	(void)fputs("usage: cloche-image rootfs RECIPE | kernel | package NAME ... | build [NAME "
-	            "[--force]] | ls | "
+	(void)fputs("usage: cloche-image rootfs RECIPE | kernel | package NAME ... | "
+	            "build [NAME [--force]] | layer PACKAGE VERSION LOCK [BIN=PATH]... | ls | "
 	            "rm NAME | verify [NAME] | open [NAME] | scratch FILE MIB\n",
 	            stderr);
 	return 2;

@@ -27,6 +27,7 @@
 #include "image/apt.h"
 #include "image/cpio.h"
 #include "image/image_priv.h"
+#include "image/layer.h"
 #include "image/kernel.h"
 #include "image/tree.h"
 #include "image/worker.h"
@@ -984,6 +985,172 @@ static void test_cache(void **state UNUSED)
 	remove_dir(dir);
 }
 
+static void test_npm_names(void **state UNUSED)
+{
+	static const struct {
+		const char *s;
+		bool ok;
+	} names[] = {
+		{ "npm", true },         { "@a/b", true },        { "@a-b.c/d_e.f", true },
+		{ "7zip", true },        { "", false },           { "@", false },
+		{ "@a", false },         { "@a/", false },        { "@/b", false },
+		{ "@a/b/c", false },     { "a/b", false },        { ".x", false },
+		{ "-g", false },         { "@a/-b", false },      { "A", false },
+		{ "a b", false },        { "a\n", false },        { "..", false },
+		{ "a@1", false },        { "node_modules", false }, { "https://x", false },
+	}, versions[] = {
+		{ "1.2.3", true },         { "0.0.0", true },       { "0.171.0-linux-x64", true },
+		{ "1.2.3-rc.1+b.2", true }, { "1.2.3+b", true },    { "", false },
+		{ "1", false },            { "1.2", false },        { "1.2.3.4", false },
+		{ "v1.2.3", false },       { "^1.2.3", false },     { "1.2.x", false },
+		{ "latest", false },       { "01.2.3", false },     { "1.2.3-", false },
+		{ "1.2.3+", false },       { "1.2.3 ", false },     { "1.2.3-a/b", false },
+	}, bins[] = {
+		{ "claude", true }, { "cursor-agent", true }, { "a+b_c.d", true }, { "", false },
+		{ ".x", false },    { "-x", false },          { "a/b", false },    { "a b", false },
+	};
+	char longest[NPM_NAME_MAX + 2];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		assert_int_equal(npm_name_ok(names[i].s), names[i].ok);
+	for (size_t i = 0; i < ARRAY_LEN(versions); i++)
+		assert_int_equal(npm_version_ok(versions[i].s), versions[i].ok);
+	for (size_t i = 0; i < ARRAY_LEN(bins); i++)
+		assert_int_equal(npm_bin_ok(bins[i].s), bins[i].ok);
+	memset(longest, 'a', sizeof(longest));
+	longest[NPM_NAME_MAX + 1] = '\0';
+	assert_false(npm_name_ok(longest));
+	longest[NPM_NAME_MAX] = '\0';
+	assert_true(npm_name_ok(longest));
+	longest[NPM_NAME_MAX - 1] = '\0';
+	assert_true(npm_name_ok(longest));
+	char version[NPM_VERSION_MAX + 1];
+	memset(version, '1', sizeof(version));
+	memcpy(version, "1.1.", 4);
+	version[NPM_VERSION_MAX] = '\0';
+	assert_false(npm_version_ok(version));
+	version[NPM_VERSION_MAX - 1] = '\0';
+	assert_true(npm_version_ok(version));
+}
+
+/* The SHA-512 of "abc" (FIPS 180-4's example), and of nothing. */
+#define SUM_ABC                                                                \
+	"sha512-3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/" \
+	"uu9RU1EI2Q86A4qmslPpUyknw"                                            \
+	"=="
+#define SUM_NONE                                               \
+	"sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/"            \
+	"SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg" \
+	"=="
+
+static void test_npm_integrity(void **state UNUSED)
+{
+	static const char *const bad[] = {
+		"",
+		"sha512-",
+		"sha1-qZk+NkcGgWq6PiVxeFDCbJzQ2J0=",
+		SUM_ABC " " SUM_NONE,
+		SUM_ABC "\n\n",
+		SUM_ABC "?opt",
+		" " SUM_ABC,
+		"sha512-3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/"
+		"uu9RU1EI2Q86A4qmslPpUyknx==",
+		"sha512-3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/"
+		"uu9RU1EI2Q86A4qmslPpUykn===",
+		"sha512-3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0_BqDa6PCOj/"
+		"uu9RU1EI2Q86A4qmslPpUyknw==",
+	};
+	uint8_t sum[SHA512_BYTES], got[SHA512_BYTES];
+	char text[NPM_INTEGRITY_BYTES];
+	struct sha512_state s;
+
+	sha512_init(&s);
+	sha512_update(&s, "a", 1);
+	sha512_update(&s, "bc", 2);
+	sha512_final(&s, sum);
+	npm_integrity_put(text, sum);
+	assert_string_equal(text, SUM_ABC);
+	assert_int_equal(npm_integrity_parse(got, span_str(SUM_ABC "\n")), 0);
+	assert_memory_equal(got, sum, sizeof(sum));
+	sha512_init(&s);
+	sha512_final(&s, sum);
+	npm_integrity_put(text, sum);
+	assert_string_equal(text, SUM_NONE);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		if (npm_integrity_parse(got, span_str(bad[i])) != -EINVAL)
+			fail_msg("taken: %s", bad[i]);
+	}
+}
+
+static void test_npm_words(void **state UNUSED)
+{
+	static const struct {
+		const char *said, *want;
+	} t[] = {
+		{ "", "" },
+		{ "npm error code E404\nnpm error 404 Not Found - GET x\nnpm error 404\n",
+		  "404 Not Found - GET x" },
+		{ "npm ERR! code ETARGET\nnpm ERR! notarget No matching version found for a@1\n",
+		  "notarget No matching version found for a@1" },
+		{ "npm error code ENOTFOUND\nnpm error syscall getaddrinfo\nnpm error errno -1\n"
+		  "npm error network request failed\nnpm error A complete log is in x\n",
+		  "network request failed" },
+		{ "node: not a program\nat all", "node: not a program" },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+		struct span w = npm_last_words(span_str(t[i].said));
+		assert_true(span_eq(w, span_str(t[i].want)));
+	}
+}
+
+static void test_layer_files(void **state UNUSED)
+{
+	struct layer_info l = { .id = "a.b-1.2.3-0123456789ab",
+		                .package = "@a/b",
+		                .version = "1.2.3",
+		                .integrity = SUM_ABC,
+		                .built_s = 5,
+		                .size = 4096 },
+			  got;
+	char *text = NULL, *lock = NULL, *more = NULL, found[NPM_INTEGRITY_BYTES];
+
+	assert_int_equal(image_layer_format(&l, &text), 0);
+	assert_int_equal(image_layer_parse(&got, text, strlen(text)), 0);
+	assert_memory_equal(&got, &l, sizeof(l));
+	for (size_t n = 0; n < strlen(text) - 2; n++)
+		assert_int_equal(image_layer_parse(&got, text, n), -EBADMSG);
+	free(text);
+	(void)snprintf(l.version, sizeof(l.version), "latest");
+	assert_int_equal(image_layer_format(&l, &text), 0);
+	assert_int_equal(image_layer_parse(&got, text, strlen(text)), -EBADMSG);
+	free(text);
+
+	assert_int_equal(image_lock_put(NULL, 0, "@a/b", "1.2.3", SUM_ABC, &lock), 0);
+	assert_int_equal(image_lock_get(lock, strlen(lock), "@a/b", "1.2.3", found), 1);
+	assert_string_equal(found, SUM_ABC);
+	assert_int_equal(image_lock_get(lock, strlen(lock), "@a/b", "1.2.4", found), 0);
+	/* the same again is no change; another one keeps the first */
+	assert_int_equal(image_lock_put(lock, strlen(lock), "@a/b", "1.2.3", SUM_ABC, &more), 0);
+	assert_null(more);
+	assert_int_equal(image_lock_put(lock, strlen(lock), "c", "1.0.0", SUM_NONE, &more), 0);
+	assert_int_equal(image_lock_get(more, strlen(more), "@a/b", "1.2.3", found), 1);
+	assert_int_equal(image_lock_get(more, strlen(more), "c", "1.0.0", found), 1);
+	assert_string_equal(found, SUM_NONE);
+	free(more);
+	free(lock);
+	static const char *const bad[] = { "",
+		                           "{}",
+		                           "[]",
+		                           "{\"schema\": 2, \"npm\": {}}",
+		                           "{\"schema\": 1, \"npm\": []}",
+		                           "{\"schema\": 1, \"npm\": {\"c@1.0.0\": 7}}",
+		                           "{\"schema\": 1, \"npm\": {}, \"npm\": {}}" };
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(image_lock_get(bad[i], strlen(bad[i]), "c", "1.0.0", found),
+		                 -EBADMSG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -997,6 +1164,8 @@ int main(void)
 		cmocka_unit_test(test_apt_release), cmocka_unit_test(test_apt_conf),
 		cmocka_unit_test(test_apt_host),    cmocka_unit_test(test_report),
 		cmocka_unit_test(test_manifest),    cmocka_unit_test(test_cache),
+		cmocka_unit_test(test_npm_names),   cmocka_unit_test(test_npm_integrity),
+		cmocka_unit_test(test_npm_words),   cmocka_unit_test(test_layer_files),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
