@@ -102,8 +102,8 @@ static void on_super(void *arg, uint32_t events UNUSED)
 }
 
 enum {
-	CLIENT_ARGS = 2 * (MSG_PROJECTS_MAX + 256 + NET_PORTS_MAX + NET_SEARCH_MAX) + 80,
-	CLIENT_FDS = 32 + CLIENT_PORT_FDS_MAX,
+	CLIENT_ARGS = 2 * (MSG_PROJECTS_MAX + 256 + NET_PORTS_MAX + NET_SEARCH_MAX) + 96,
+	CLIENT_FDS = 32 + CLIENT_LAYERS_MAX + CLIENT_PORT_FDS_MAX,
 };
 
 struct words {
@@ -165,6 +165,9 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 	c->l = l;
 	c->super.pidfd = -1;
 	c->super_src.fd = -1;
+	if (s->n_layers > CLIENT_LAYERS_MAX)
+		return err_set(err, -E2BIG, "more than %d layers in one sandbox",
+		               CLIENT_LAYERS_MAX);
 	if (s->n_projects > 20)
 		return err_set(err, -E2BIG, "more than 20 projects in one sandbox");
 	for (size_t i = 0; i < s->net.n_ports; i++)
@@ -209,6 +212,11 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 	put2(&w, "--initrd", xasprintf("%d", CLIENT_FD_INITRD));
 	fds[k++] = (struct proc_fd){ .from = s->rootfs_fd, .to = CLIENT_FD_ROOTFS };
 	put2(&w, "--rootfs", xasprintf("%d", CLIENT_FD_ROOTFS));
+	for (size_t i = 0; i < s->n_layers; i++) {
+		int to = CLIENT_FD_LAYERS + (int)i;
+		fds[k++] = (struct proc_fd){ .from = s->layer_fds[i], .to = to };
+		put2(&w, "--layer", xasprintf("%d", to));
+	}
 	put2(&w, "--image", xstrdup(s->image));
 	put2(&w, "--memory", xasprintf("%u", (unsigned)s->memory_mib));
 	put2(&w, "--cpus", xasprintf("%u", (unsigned)s->vcpus));

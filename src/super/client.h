@@ -24,6 +24,8 @@ enum {
 	CLIENT_FD_INITRD = 106,
 	CLIENT_FD_ROOTFS = 107,
 	CLIENT_FD_PROJECTS = 110,
+	CLIENT_FD_LAYERS = 130,
+	CLIENT_LAYERS_MAX = 8,
 	CLIENT_FD_PORTS = 140,
 	CLIENT_PORT_FDS_MAX = 64,
 	CLIENT_FDS_END = CLIENT_FD_PORTS + CLIENT_PORT_FDS_MAX,
@@ -36,6 +38,8 @@ struct client_spec {
 	const int *project_fds; /* opened by the caller, who checked them; borrowed */
 	size_t n_projects;
 	int kernel_fd, initrd_fd, rootfs_fd; /* read-only; borrowed */
+	const int *layer_fds; /* the same, over the root file system, topmost first */
+	size_t n_layers;      /* at most CLIENT_LAYERS_MAX */
 	const char *image;
 	uint32_t memory_mib, vcpus, ready_ms;
 	uint64_t disk_bytes, tmp_bytes;

@@ -75,6 +75,8 @@ struct monitor {
 	size_t n_exclude;
 	bool heavy, sudo, debug, skip_own;
 	int kernel_fd, initrd_fd, rootfs_fd;
+	int layer_fds[CLIENT_LAYERS_MAX];
+	size_t n_layers;
 	const char *hostname;
 	enum vmm_accel accel;
 	uint32_t ready_ms;
@@ -83,6 +85,11 @@ struct monitor {
 };
 
 static struct monitor m;
+
+/* The disks of the layers, as the guest finds them; topmost first. */
+static const char *const layer_serials[] = { "layer0", "layer1", "layer2", "layer3",
+	                                     "layer4", "layer5", "layer6", "layer7" };
+_Static_assert(ARRAY_LEN(layer_serials) == CLIENT_LAYERS_MAX, "a serial each");
 
 static void to_worker(uint32_t type, int code, const char *text, const char *hint)
 {
@@ -557,7 +564,7 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 {
 	AUTO_FREE char *dir = proc_self_dir();
 	AUTO_FREE char *path = xasprintf("%s/cloche-worker", dir);
-	const char *argv[64 + 2 * MSG_PROJECTS_MAX];
+	const char *argv[64 + 2 * (MSG_PROJECTS_MAX + CLIENT_LAYERS_MAX)];
 	struct proc_fd fds[10];
 	char num[5][24], address[IP4_STR_BYTES];
 	size_t n = 0, k = 0;
@@ -593,6 +600,10 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 	argv[n++] = m.st.id;
 	argv[n++] = "--hostname";
 	argv[n++] = m.hostname;
+	for (size_t i = 0; i < m.n_layers; i++) {
+		argv[n++] = "--layer";
+		argv[n++] = layer_serials[i];
+	}
 	argv[n++] = "--layer";
 	argv[n++] = "base";
 	for (size_t i = 0; i < m.st.n_projects; i++) {
@@ -681,6 +692,15 @@ static int name_file(int fd, const char *name, char **out, struct err *err)
 	return r < 0 ? err_code(err, r, "cannot copy the image's %s", name) : 0;
 }
 
+static void add_layers(struct vmm_config *cfg)
+{
+	for (size_t i = 0; i < m.n_layers; i++)
+		cfg->disks[cfg->n_disks++] = (struct vmm_disk){ .serial = layer_serials[i],
+			                                        .kind = VMM_DISK_RAW_FD,
+			                                        .fd = m.layer_fds[i],
+			                                        .read_only = true };
+}
+
 static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 {
 	AUTO_FREE char *kernel = NULL, *initrd = NULL;
@@ -709,6 +729,7 @@ static int start_qemu(int guest, int qmp, int nbd, struct err *err)
 			{ .serial = "scratch", .kind = VMM_DISK_RAW_FD, .fd = m.scratch_fd },
 		},
 	};
+	add_layers(&cfg);
 	struct vmm_launch la = { .uid = m.uid };
 	if (m.net)
 		netproc_mac(m.net, cfg.net_mac);
@@ -899,18 +920,43 @@ static bool parse_port(const char *s)
 int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
-		{ "id", 1, 0, 'i' },       { "agent", 1, 0, 'a' },        { "client", 1, 0, 'c' },
-		{ "report", 1, 0, 'r' },   { "scan-report", 1, 0, 'R' },  { "log", 1, 0, 'l' },
-		{ "log-path", 1, 0, 'L' }, { "project", 1, 0, 'p' },      { "kernel", 1, 0, 'k' },
-		{ "initrd", 1, 0, 'I' },   { "rootfs", 1, 0, 'f' },       { "image", 1, 0, 'n' },
-		{ "memory", 1, 0, 'm' },   { "cpus", 1, 0, 'C' },         { "disk", 1, 0, 'd' },
-		{ "tmp", 1, 0, 't' },      { "accel", 1, 0, 'A' },        { "ready-ms", 1, 0, 'y' },
-		{ "exclude", 1, 0, 'e' },  { "heavy", 0, 0, 'h' },        { "hostname", 1, 0, 'H' },
-		{ "recover", 0, 0, 'x' },  { "records", 1, 0, 'N' },      { "content", 1, 0, 'B' },
-		{ "keep", 0, 0, 'K' },     { "sudo", 0, 0, 'u' },         { "debug", 0, 0, 'D' },
-		{ "network", 1, 0, 'w' },  { "egress", 1, 0, 'g' },       { "policy", 1, 0, 'o' },
-		{ "events", 1, 0, 'E' },   { "port", 1, 0, 'P' },         { "search", 1, 0, 's' },
-		{ "net-name", 1, 0, 'W' }, { "keep-address", 0, 0, 'q' }, { 0 },
+		{ "id", 1, 0, 'i' },
+		{ "agent", 1, 0, 'a' },
+		{ "client", 1, 0, 'c' },
+		{ "report", 1, 0, 'r' },
+		{ "scan-report", 1, 0, 'R' },
+		{ "log", 1, 0, 'l' },
+		{ "log-path", 1, 0, 'L' },
+		{ "project", 1, 0, 'p' },
+		{ "kernel", 1, 0, 'k' },
+		{ "initrd", 1, 0, 'I' },
+		{ "rootfs", 1, 0, 'f' },
+		{ "image", 1, 0, 'n' },
+		{ "memory", 1, 0, 'm' },
+		{ "cpus", 1, 0, 'C' },
+		{ "disk", 1, 0, 'd' },
+		{ "tmp", 1, 0, 't' },
+		{ "accel", 1, 0, 'A' },
+		{ "ready-ms", 1, 0, 'y' },
+		{ "exclude", 1, 0, 'e' },
+		{ "heavy", 0, 0, 'h' },
+		{ "hostname", 1, 0, 'H' },
+		{ "recover", 0, 0, 'x' },
+		{ "records", 1, 0, 'N' },
+		{ "content", 1, 0, 'B' },
+		{ "keep", 0, 0, 'K' },
+		{ "sudo", 0, 0, 'u' },
+		{ "debug", 0, 0, 'D' },
+		{ "network", 1, 0, 'w' },
+		{ "egress", 1, 0, 'g' },
+		{ "policy", 1, 0, 'o' },
+		{ "events", 1, 0, 'E' },
+		{ "port", 1, 0, 'P' },
+		{ "search", 1, 0, 's' },
+		{ "net-name", 1, 0, 'W' },
+		{ "keep-address", 0, 0, 'q' },
+		{ "layer", 1, 0, 'F' },
+		{ 0 },
 	};
 	static const int signos[] = { SIGTERM, SIGINT, SIGHUP, -1 };
 	struct err e = { 0 };
@@ -970,6 +1016,11 @@ int main(int argc, char **argv)
 			break;
 		case 'f':
 			m.rootfs_fd = atoi(optarg);
+			break;
+		case 'F':
+			if (m.n_layers == CLIENT_LAYERS_MAX)
+				return 2;
+			m.layer_fds[m.n_layers++] = atoi(optarg);
 			break;
 		case 'n':
 			(void)snprintf(m.st.image, sizeof(m.st.image), "%s", optarg);

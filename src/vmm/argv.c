@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/span.h"
 
-enum { ARGS_MAX = 128, FDS_MAX = VMM_DISKS_MAX + 8 };
+enum { ARGS_MAX = 160, FDS_MAX = VMM_DISKS_MAX + 8 };
 
 static bool serial_ok(const char *s)
 {

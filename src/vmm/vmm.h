@@ -68,7 +68,7 @@ uint32_t vmm_tsc_khz(void);
 /* ---- the machine -------------------------------------------------------- */
 
 enum {
-	VMM_DISKS_MAX = 8,
+	VMM_DISKS_MAX = 12,  /* microvm has 24 transports, and we three more devices */
 	VMM_SERIAL_MAX = 20, /* virtio-blk: VIRTIO_BLK_ID_BYTES */
 	VMM_VCPUS_MAX = 64,
 	VMM_MEMORY_MIN_MIB = 128,
