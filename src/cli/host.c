@@ -255,7 +255,38 @@ static void rfc3339(char dst[32], int64_t s)
 	(void)strftime(dst, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
 }
 
-static int image_ls(const struct image_cmd *c, const struct image_opts *io, struct err *err)
+static int layers_ls(json_t *list, struct term_table *t, const struct layer_opts *lo, size_t *out_n,
+                     struct err *err)
+{
+	struct layer_info *v = NULL;
+	int r = layer_list(lo, &v, out_n, err);
+
+	for (size_t i = 0; i < *out_n && r == 0; i++) {
+		char hex[HASH_HEX_BYTES], when[32], size[TERM_FMT_BYTES], age[TERM_FMT_BYTES];
+		int64_t secs = MAX((int64_t)0, (int64_t)time(NULL) - v[i].built_s);
+		hash_hex(hex, &v[i].digest);
+		rfc3339(when, v[i].built_s);
+		(void)json_array_append_new(list, json_pack("{ss ss ss ss ss sI ss}", "id", v[i].id,
+		                                            "package", v[i].package, "version",
+		                                            v[i].version, "integrity",
+		                                            v[i].integrity, "digest", hex, "size",
+		                                            (json_int_t)v[i].size, "built", when));
+		hex[12] = '\0';
+		const char *row[] = { v[i].id,
+			              "",
+			              "",
+			              hex,
+			              term_fmt_size(size, v[i].size),
+			              term_fmt_age(age, (uint64_t)secs),
+			              "layer" };
+		term_table_row(t, row);
+	}
+	free(v);
+	return r;
+}
+
+static int image_ls(const struct image_cmd *c, const struct image_opts *io,
+                    const struct layer_opts *lo, struct err *err)
 {
 	static const struct term_col cols[] = {
 		{ "IMAGE", TERM_LEFT, false }, { "SUITE", TERM_LEFT, false },
@@ -265,12 +296,12 @@ static int image_ls(const struct image_cmd *c, const struct image_opts *io, stru
 	};
 	struct image_info *v = NULL;
 	struct buf b = { 0 };
-	size_t n = 0;
+	size_t n = 0, n_layers = 0;
 	int r = image_list(io, &v, &n, err);
 
 	if (r < 0)
 		return cli_fail(err);
-	json_t *list = json_array();
+	json_t *list = json_array(), *layers = json_array();
 	struct term_table t;
 	term_table_init(&t, cols, ARRAY_LEN(cols));
 	for (size_t i = 0; i < n; i++) {
@@ -296,15 +327,27 @@ static int image_ls(const struct image_cmd *c, const struct image_opts *io, stru
 			                               : "" };
 		term_table_row(&t, row);
 	}
+	r = layers_ls(layers, &t, lo, &n_layers, err);
+	if (r < 0) {
+		json_decref(list);
+		json_decref(layers);
+		term_table_fini(&t);
+		free(v);
+		return cli_fail(err);
+	}
 	if (c->json) {
-		json_t *top = json_pack("{si so}", "schema", 1, "images", list);
+		json_t *top =
+			json_pack("{si so so}", "schema", 1, "images", list, "layers", layers);
 		AUTO_FREE char *s = json_dumps(top, JSON_INDENT(2) | JSON_SORT_KEYS);
 		r = s ? buf_printf(&b, "%s\n", s) : -ENOMEM;
 		json_decref(top);
 	} else {
 		json_decref(list);
-		r = n ? term_table_put(&t, term_is_tty(1) ? term_tty_size(1).cols : 0, &b) : 0;
-		if (n == 0)
+		json_decref(layers);
+		r = n + n_layers
+		            ? term_table_put(&t, term_is_tty(1) ? term_tty_size(1).cols : 0, &b)
+		            : 0;
+		if (n + n_layers == 0)
 			(void)fprintf(stderr, "no images\nhint: cloche image build base\n");
 	}
 	term_table_fini(&t);
@@ -322,6 +365,111 @@ static bool on_progress(void *arg, const struct image_progress *ip)
 	if (ip->bytes)
 		term_progress_detail(arg, "%s", term_fmt_size(size, ip->bytes));
 	return true;
+}
+
+static bool is_recipe(const char *name)
+{
+	const char *own;
+
+	if (strcmp(name, "minimal") == 0)
+		return true;
+	for (size_t k = 0; (own = image_recipe_name(k)); k++) {
+		if (strcmp(name, own) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int build_base(const struct image_opts *io, bool force, struct err *err)
+{
+	struct term_progress pr;
+	struct image img = IMAGE_INIT;
+	bool built = false;
+
+	term_progress_init(&pr, 2, NULL, NULL);
+	int r = image_build(io, force, on_progress, &pr, &built, err);
+	term_progress_end(&pr);
+	if (r == 0)
+		r = image_open(io, &img, err);
+	if (r == 0)
+		(void)fprintf(stderr, "image %s %s\n", img.info.id,
+		              built ? "is built" : "is up to date");
+	image_close(&img);
+	return r;
+}
+
+/* An agent: the base that its recipe lies over, unless there, and its layers. */
+static int build_agent(const struct image_cmd *c, struct image_opts io,
+                       const struct state_dirs *dirs, const char *name, struct err *err)
+{
+	AUTO_FREE char *dir = xasprintf("%s/profiles", dirs->config);
+	const struct profile_entry *entry;
+	struct profiles ps = { 0 };
+	size_t n = 0;
+	int r = profiles_load(&ps, dir, config_agents(&c->c), "config.yaml", err);
+
+	if (r == 0 && !profiles_find(&ps, name)) { /* neither: the recipes are named */
+		profiles_fini(&ps);
+		return build_base(&io, c->force, err);
+	}
+	if (r == 0)
+		r = profiles_get(&ps, name, &entry, err);
+	if (r == 0 && !layers_wanted(entry->profile)) {
+		r = err_set(err, -ENOTSUP, "there is nothing to build for %s", entry->name);
+		if (entry->profile->recipe.hint)
+			(void)err_hint(err, "%s", entry->profile->recipe.hint);
+	}
+	if (r == 0) {
+		io.name = entry->profile->recipe.over;
+		r = build_base(&io, false, err);
+	}
+	if (r == 0)
+		r = layers_build(entry->profile, dirs, c->force, false, &n, err);
+	if (r == 0)
+		(void)fprintf(stderr, "the layer of %s %s\n", entry->name,
+		              n ? "is built" : "is up to date");
+	profiles_fini(&ps);
+	return r;
+}
+
+static int verify(const struct image_opts *io, const struct layer_opts *lo, const char *name,
+                  struct err *err)
+{
+	struct layer_info *v = NULL;
+	size_t n = 0;
+	int r = name ? layer_verify(lo, name, err) : layer_list(lo, &v, &n, err);
+
+	if (r == -ENOENT || (!name && r == 0)) {
+		*err = (struct err){ 0 };
+		r = image_verify(io, err);
+	}
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = layer_verify(lo, v[i].id, err);
+	free(v);
+	if (r == 0 && n)
+		(void)fprintf(stderr, "the image and %zu layer%s are intact\n", n,
+		              n > 1 ? "s" : "");
+	else if (r == 0)
+		(void)fprintf(stderr, "the image is intact\n");
+	return r;
+}
+
+/* Images of a recipe, or layers of a package; either by id. */
+static int remove_any(const struct image_opts *io, const struct layer_opts *lo, const char *name,
+                      struct err *err)
+{
+	size_t gone = 0;
+	int layers = layer_rm(lo, name, err);
+
+	if (layers < 0)
+		return layers;
+	int r = image_rm(io, name, &gone, err);
+	if (r == -ENOENT && layers)
+		r = 0;
+	gone += (size_t)layers;
+	if (r == 0)
+		(void)fprintf(stderr, "%zu image%s removed\n", gone, gone == 1 ? "" : "s");
+	return r;
 }
 
 int cmd_image(int argc, char **argv)
@@ -345,6 +493,8 @@ int cmd_image(int argc, char **argv)
 	if (state_dirs_init(&dirs, true, &e) < 0)
 		return cli_fail(&e);
 	AUTO_FREE char *file = xasprintf("%s/config.yaml", dirs.config);
+	AUTO_FREE char *lock = layers_lock_path(&dirs);
+	struct layer_opts lo = { .lock_path = lock };
 	if (config_load(&c.c, file, &e) < 0) {
 		code = cli_fail(&e);
 		goto out;
@@ -354,32 +504,17 @@ int cmd_image(int argc, char **argv)
 		                 .mirror = c.mirror ? c.mirror : c.c.image_mirror };
 	if (strcmp(words[0], "ls") == 0 && n == 1) {
 		io.name = NULL;
-		code = image_ls(&c, &io, &e);
+		code = image_ls(&c, &io, &lo, &e);
 	} else if (strcmp(words[0], "build") == 0 && n <= 2) {
-		struct term_progress pr;
-		bool built = false;
-		term_progress_init(&pr, 2, NULL, NULL);
-		int r = image_build(&io, c.force, on_progress, &pr, &built, &e);
-		term_progress_end(&pr);
-		if (r < 0)
-			code = cli_fail(&e);
-		else {
-			struct image img = IMAGE_INIT;
-			code = image_open(&io, &img, &e) < 0 ? cli_fail(&e) : 0;
-			if (code == 0)
-				(void)fprintf(stderr, "image %s %s\n", img.info.id,
-				              built ? "is built" : "is up to date");
-			image_close(&img);
-		}
+		bool agent = n == 2 && !is_recipe(words[1]);
+		code = (agent ? build_agent(&c, io, &dirs, words[1], &e)
+		              : build_base(&io, c.force, &e)) < 0
+		               ? cli_fail(&e)
+		               : 0;
 	} else if (strcmp(words[0], "rm") == 0 && n == 2) {
-		size_t gone = 0;
-		code = image_rm(&io, words[1], &gone, &e) < 0 ? cli_fail(&e) : 0;
-		if (code == 0)
-			(void)fprintf(stderr, "%zu image%s removed\n", gone, gone == 1 ? "" : "s");
+		code = remove_any(&io, &lo, words[1], &e) < 0 ? cli_fail(&e) : 0;
 	} else if (strcmp(words[0], "verify") == 0 && n <= 2) {
-		code = image_verify(&io, &e) < 0 ? cli_fail(&e) : 0;
-		if (code == 0)
-			(void)fprintf(stderr, "the image is intact\n");
+		code = verify(&io, &lo, n > 1 ? words[1] : NULL, &e) < 0 ? cli_fail(&e) : 0;
 	} else {
 		const char *near = near_word(words[0], verbs, ARRAY_LEN(verbs));
 		err_set(&e, -EINVAL, "image build [NAME], ls, rm NAME or verify [NAME]?");

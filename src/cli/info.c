@@ -29,6 +29,10 @@ int cmd_info(int argc, char **argv)
 		                 .suite = p.config.image_suite,
 		                 .mirror = p.config.image_mirror };
 	bool built = image_open(&io, &img, &e) == 0;
+	if (layers_open(&p.layers, p.profile, &p.dirs, &e) < 0) {
+		code = cli_fail(&e);
+		goto out;
+	}
 	if (plan_scan(&p, &scan, &e) < 0) {
 		code = cli_fail(&e);
 		goto out;

@@ -466,16 +466,15 @@ int plan_image_ok(const struct plan *p, struct err *err)
 		        vis_str(seen, sizeof(seen), span_str(p->image_name)));
 		return err_hint(err, "cloche image ls shows what there is");
 	}
-	if (p->image_given || p->profile->image || p->profile->kind == PROFILE_SHELL)
+	if (p->image_given || p->profile->image || p->profile->kind == PROFILE_SHELL ||
+	    layers_wanted(p->profile))
 		return 0;
 	err_set(err, -ENOTSUP, "there is no image with %s in it", p->agent);
 	if (r->hint)
 		return err_hint(err, "%s", r->hint);
-	if (r->npm.n)
-		return err_hint(err,
-		                "its layer is npm's %s %s, which this version does not build yet: "
-		                "name an image that has it with --image",
-		                r->npm.v[0].package, r->npm.v[0].version);
+	if (r->commands.n)
+		return err_hint(err, "this version cannot run the commands of its recipe: name an "
+		                     "image that has it with --image");
 	return err_hint(err, "name one with --image, or give the profile an image or a recipe");
 }
 
@@ -570,6 +569,7 @@ void plan_fini(struct plan *p)
 	}
 	free(p->hint_below_git);
 	free(p->cwd);
+	layers_close(&p->layers);
 	netplan_fini(&p->netplan);
 	netopts_fini(&p->net);
 	profiles_fini(&p->profiles);

@@ -7,6 +7,7 @@
 #define CLOCHE_CLI_PLAN_H
 
 #include "cli/cli.h"
+#include "cli/layers.h"
 #include "cli/netplan.h"
 #include "config/profiles.h"
 #include "image/image.h"
@@ -53,6 +54,8 @@ struct plan {
 	enum vmm_accel accel;
 	bool accel_ok;
 	struct err accel_err;
+	/* by layers_open() or layers_get(); closed with the plan */
+	struct layers layers;
 	/* worked out by plan_network() */
 	struct netplan netplan;
 };
@@ -89,8 +92,8 @@ int plan_network(struct plan *p, const struct registry_list *image, struct err *
 const char *plan_image_name(const struct profile *p);
 
 /*
- * plan_image_ok() - is there a way to an image with the agent in it? Until its layer is built,
- * only --image, `image:` of the profile, and what needs no layer.
+ * plan_image_ok() - is there a way to an image with the agent in it: layers of packages, --image,
+ * `image:` of the profile, or an agent that every image has.
  * Return: 0, or -ENOTSUP with @err that says what to do.
  */
 int plan_image_ok(const struct plan *p, struct err *err) MUST_CHECK;

@@ -189,6 +189,37 @@ static void isolation(const struct plan *p, char *dst, size_t cap)
 		(void)snprintf(dst, cap, "none: %s   cage: %s", p->accel_err.text, layers);
 }
 
+static int put_layer(struct buf *b, const struct plan *p, size_t i)
+{
+	const struct layer_info *l = &p->layers.v[i].info;
+	char hex[HASH_HEX_BYTES], size[TERM_FMT_BYTES];
+
+	if (p->layers.fds[i] < 0)
+		return buf_printf(b, "layer       %s %s is not built: run builds it\n", l->package,
+		                  l->version);
+	hash_hex(hex, &l->digest);
+	return buf_printf(b, "layer       %s %s@blake2b:%.16s…   %s\n", l->package, l->version, hex,
+	                  term_fmt_size(size, l->size));
+}
+
+static json_t *layers_json(const struct plan *p)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < p->layers.n; i++) {
+		const struct layer_info *l = &p->layers.v[i].info;
+		bool built = p->layers.fds[i] >= 0;
+		char hex[HASH_HEX_BYTES];
+
+		hash_hex(hex, &l->digest);
+		(void)json_array_append_new(
+			list, json_pack("{ss ss so* so*}", "package", l->package, "version",
+		                        l->version, "digest", built ? json_string(hex) : NULL,
+		                        "integrity", built ? json_string(l->integrity) : NULL));
+	}
+	return list;
+}
+
 int report_info(struct buf *b, const struct plan *p, const char *scan_json,
                 const struct image_info *img)
 {
@@ -213,6 +244,8 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 			b, "image       %s is not built: run builds it, or cloche image build %s\n",
 			p->image_name, p->image_name);
 	}
+	for (size_t i = 0; r == 0 && i < p->layers.n; i++)
+		r = put_layer(b, p, i);
 	for (size_t i = 0; r == 0 && i < p->n_projects; i++) {
 		char path[1024], name[512];
 		r = buf_printf(b, "project     %s → /work/%s%s\n",
@@ -283,6 +316,7 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 			top, "profile",
 			json_string(profile_source_name(&p->profiles, p->entry,
 		                                        (uint8_t)p->profile->from)));
+		(void)json_object_set_new(top, "layers", layers_json(p));
 		netreport_info_json(top, &p->netplan, &p->net);
 	}
 	if (top && scan)

@@ -340,6 +340,8 @@ int cmd_run(int argc, char **argv)
 	state_dirs_fini(&p->dirs);
 	if (refuse_no_sandbox(p, &e) < 0 || plan_host(p, &e) < 0 ||
 	    run_get_image(p, &run.img, p->quiet, &e) < 0 ||
+	    layers_get(&p->layers, p->profile, &p->dirs, p->pull != PLAN_PULL_NEVER, p->quiet, &e) <
+	            0 ||
 	    plan_network(p, &run.img.registries, &e) < 0)
 		goto fail;
 	if (open_log(p, id, &log_path, &log_fd, &e) < 0)
@@ -370,6 +372,8 @@ int cmd_run(int argc, char **argv)
 			.kernel_fd = run.img.kernel_fd,
 			.initrd_fd = run.img.initrd_fd,
 			.rootfs_fd = run.img.rootfs_fd,
+			.layer_fds = p->layers.fds,
+			.n_layers = p->layers.n,
 			.image = run.img.info.id,
 			.memory_mib = p->memory_mib,
 			.vcpus = p->vcpus,
