@@ -499,6 +499,30 @@ static int check_secrets(struct load *l, const struct profile *p, const struct y
 	return 0;
 }
 
+/* Seeds of one file are laid over each other, so they agree what it is. */
+static int check_formats(struct load *l, const struct profile *p)
+{
+	const struct profile_seeds *const lists[] = { &p->quiet.files, &p->onboarding, &p->trust,
+		                                      &p->mcp.inject };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		for (size_t k = 0; k < lists[i]->n; k++) {
+			const struct profile_seed *a = &lists[i]->v[k], *b = NULL;
+			for (size_t j = 0; j < ARRAY_LEN(lists) && !b; j++) {
+				for (size_t m = 0; m < lists[j]->n && !b; m++) {
+					if (strcmp(lists[j]->v[m].path, a->path) == 0)
+						b = &lists[j]->v[m];
+				}
+			}
+			if (b && b->format != a->format)
+				return profile_bad(l, a->merge,
+				                   "'%s' is %s here and %s in another place",
+				                   a->path, formats[a->format], formats[b->format]);
+		}
+	}
+	return 0;
+}
+
 static void default_when(struct profile_seeds *s, enum profile_when when)
 {
 	for (size_t i = 0; i < s->n; i++) {
@@ -552,6 +576,8 @@ static int profile_done(struct load *l, void *obj, const struct ynode *n)
 		r = check_volumes(l, p, n);
 	if (r == 0)
 		r = check_files(l, p, n);
+	if (r == 0)
+		r = check_formats(l, p);
 	if (!p->home)
 		p->home = "/home/agent";
 	if (!ynode_get(n, "mcp"))

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 
 import mini
 
@@ -191,6 +192,111 @@ def test_values_are_not_repeated(tmp):
                      b"name: a\ncommand: [a]\nenv: {set: {HOME: s3cret}}\n"]):
         assert not got["ok"]
         assert "cret" not in got["error"] and "534534" not in got["error"], got
+
+
+# ---- seeds: Python's own readers are the oracle ------------------------------
+
+PROJECTS = ["/work/demo", '/work/o "ther']
+
+
+def seed(doc, *args):
+    p = subprocess.run([TOOL, "--seeds", *args], input=doc, capture_output=True, check=True)
+    got = json.loads(p.stdout)
+    for path, text in got["files"].items():
+        got["files"][path] = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+    return got
+
+
+def put(v, names):
+    if isinstance(v, dict):
+        return {put(k, names): put(x, names) for k, x in v.items()}
+    if isinstance(v, list):
+        return [put(x, names) for x in v]
+    if isinstance(v, str):
+        return re.sub(r"\$\{(\w+)\}", lambda m: names.get(m[1], m[0]), v)
+    return v
+
+
+def lay(a, b):
+    if isinstance(a, dict) and isinstance(b, dict):
+        return {k: lay(a.get(k), b[k]) if k in b else a[k] for k in {**a, **b}}
+    return b
+
+
+def expected(tree, login, url, env):
+    """What docs/profiles.md says, a second time."""
+    names = {"CLOCHE_HOME": tree.get("home", "/home/agent"), "CLOCHE_AGENT_NAME": tree["name"],
+             "CLOCHE_SESSION_ID": "demo-1", "CLOCHE_WORKSPACE": PROJECTS[0]}
+    if url:
+        names["CLOCHE_MCP_URL"] = url
+    passed = {n for n in env if n not in tree.get("env", {}).get("metered", [])}
+    login = login or bool(passed & set(tree.get("credentials", {}).get("env", [])))
+    files = {}
+
+    def take(seeds, default, more):
+        for s in seeds:
+            when = s.get("when", default)
+            if when == "login" and not login:
+                continue
+            tail = {}
+            if when.startswith("env."):
+                if when[4:] not in passed:
+                    continue
+                tail = {"CLOCHE_KEY_TAIL": env[when[4:]][-20:]}
+            files[s["path"]] = lay(files.get(s["path"]), put(s["merge"], {**names, **more, **tail}))
+
+    take(tree.get("quiet", {}).get("files", []), "always", {})
+    take(tree.get("onboarding", []), "login", {})
+    for p in PROJECTS:
+        take(tree.get("trust", []), "always", {"CLOCHE_WORKSPACE": p})
+    if url:
+        take(tree.get("mcp", {}).get("inject", []), "always", {})
+    return {"login": login, "files": files}
+
+
+def test_seeds(tmp):
+    env = {"GEMINI_API_KEY": "g" * 30 + "-tail-of-the-key-1234", "ONE": "1", "ANTHROPIC_API_KEY": "metered",
+           "CLAUDE_CODE_OAUTH_TOKEN": "x"}
+    seen = 0
+    for name in sorted(glob.glob(os.path.join(mini.ROOT, "profiles", "*.yaml"))) + [
+            os.path.join(mini.ROOT, "tests", "profiles", "good", "full.yaml")]:
+        with open(name, "rb") as f:
+            doc = f.read()
+        tree = load([doc])[0]["tree"]
+        for login in (False, True):
+            for url in (None, "http://127.0.0.1:4483/mcp?a=\"b\""):
+                for e in ({}, env):
+                    args = (["login"] if login else []) + ([f"mcp={url}"] if url else [])
+                    got = seed(doc, *args, *[f"{k}={v}" for k, v in e.items()])
+                    assert got == expected(tree, login, url, e), (name, login, url, e, got)
+                    seen += len(got["files"])
+    assert seen > 50, seen
+
+
+def test_no_login_is_claimed(tmp):
+    """The login dialogue is skipped only where there is a login."""
+    with open(os.path.join(mini.ROOT, "profiles", "claude-code.yaml"), "rb") as f:
+        doc = f.read()
+
+    def done(*args):
+        return seed(doc, *args)["files"][".claude.json"].get("hasCompletedOnboarding")
+
+    assert done() is None
+    assert done("ANTHROPIC_API_KEY=metered-so-it-is-not-passed") is None
+    assert done("CLAUDE_CODE_OAUTH_TOKEN=x") is True
+    assert done("login") is True
+    got = seed(doc)["files"]
+    assert got[".claude.json"] == {"projects": {p: {"hasTrustDialogAccepted": True} for p in PROJECTS}}, got
+
+
+def test_seeds_of_odd_texts(tmp):
+    odd = {"a b": {"x.y": [1, -2.5, True, "t\\\"\u00fc\u2028\u0001", {"k": [], "l": {}}], "": {}}, "plain": "${HOME} ${ ${CLOCHE_HOME}",
+           "n": 12345678901234567890123, "e": {"f": {"g": 1e10}}}
+    for fmt in ("json", "toml", "yaml"):
+        doc = {"name": "a", "command": ["a"], "trust": [{"path": "f." + fmt, "format": fmt, "merge": odd}]}
+        got = seed(json.dumps(doc).encode())["files"]["f." + fmt]
+        want = put(odd, {"CLOCHE_HOME": "/home/agent"})
+        assert got == want, (fmt, got)
 
 
 mini.main(globals())
