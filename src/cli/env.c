@@ -165,6 +165,25 @@ int cli_env(struct env_set *out, const struct plan *p, const char *session_id, s
 	return r;
 }
 
+int cli_seeds(struct seed_files *out, const struct plan *p, const struct env_set *env,
+              struct err *err)
+{
+	char *projects[PLAN_PROJECTS_MAX];
+	struct seeds_in in = { .profile = p->profile,
+		               .env = env,
+		               .projects = (const char *const *)projects,
+		               .n_projects = p->n_projects };
+
+	/* no login is delivered and no tool server is reached in this version: in.login is
+	 * false and in.mcp_url is NULL */
+	for (size_t i = 0; i < p->n_projects; i++)
+		projects[i] = xasprintf("/work/%s", p->projects[i].name);
+	int r = seeds_build(out, &in, err);
+	for (size_t i = 0; i < p->n_projects; i++)
+		free(projects[i]);
+	return r;
+}
+
 /* ---- what is said ------------------------------------------------------- */
 
 static const char *why(const struct env_var *v)

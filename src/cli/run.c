@@ -38,6 +38,9 @@ struct run {
 	int scan_report_fd;
 	bool quiet;
 	uint64_t t0_ns;
+	struct seed_files seeds;
+	struct session_file *files;
+	size_t n_files;
 };
 
 uint64_t run_monotonic_ns(void)
@@ -308,6 +311,42 @@ static void say_first(const struct plan *p, const struct env_set *env)
 	(void)!fd_write_all(2, b.p, b.len); /* a closed stderr hears nothing */
 }
 
+/* Files for the guest: CAs of this host, and what answers the agent's first questions. */
+static int make_files(struct run *run, const struct env_set *env, struct span cas, struct err *err)
+{
+	const struct plan *p = &run->p;
+	const char *home = p->root_user ? "/root" : p->profile->home;
+
+	int r = cli_seeds(&run->seeds, p, env, err);
+	if (r < 0)
+		return r;
+	run->files = xcalloc(run->seeds.n + 2, sizeof(*run->files));
+	if (cas.len) {
+		run->files[run->n_files++] =
+			(struct session_file){ .path = xstrdup(HOSTCA_GUEST_FILE), .bytes = cas };
+		run->files[run->n_files++] = (struct session_file){
+			.path = xstrdup(HOSTCA_GUEST_BUNDLE), .bytes = cas, .extend = true
+		};
+	}
+	for (size_t i = 0; i < run->seeds.n; i++) {
+		const struct seed_file *f = &run->seeds.v[i];
+		run->files[run->n_files++] =
+			(struct session_file){ .path = xasprintf("%s/%s", home, f->path),
+			                       .bytes = span_of(f->text.p, f->text.len),
+			                       .agent = !p->root_user,
+			                       .keep = true };
+	}
+	return 0;
+}
+
+static void free_files(struct run *run)
+{
+	for (size_t i = 0; i < run->n_files; i++)
+		free(run->files[i].path);
+	free(run->files);
+	seed_files_fini(&run->seeds);
+}
+
 int cmd_run(int argc, char **argv)
 {
 	static struct run run;
@@ -355,8 +394,8 @@ int cmd_run(int argc, char **argv)
 	if (make_net_spec(&run, id, events_path, &net, &policy_fd, &e) < 0)
 		goto fail;
 	const struct span cas = span_of(p->netplan.ca.pem.p, p->netplan.ca.pem.len);
-	const struct session_file files[] = { { HOSTCA_GUEST_FILE, cas, false },
-		                              { HOSTCA_GUEST_BUNDLE, cas, true } };
+	if (make_files(&run, &env, cas, &e) < 0)
+		goto fail;
 	env_text = env_strings(&env, &n_env);
 	size_t n = 0;
 	const char **all = make_argv(p, &n);
@@ -391,8 +430,8 @@ int cmd_run(int argc, char **argv)
 			.scan_report_fd = run.scan_report_fd,
 			.net = net,
 		},
-		.files = files,
-		.n_files = cas.len ? ARRAY_LEN(files) : 0,
+		.files = run.files,
+		.n_files = run.n_files,
 		.argv = all,
 		.n_argv = n,
 		.env = (const char *const *)env_text,
@@ -416,6 +455,7 @@ fail:
 out:
 	env_strings_free(env_text);
 	env_fini(&env);
+	free_files(&run);
 	auto_close_(&log_fd);
 	auto_close_(&policy_fd);
 	ports_close(&run.ports);

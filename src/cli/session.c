@@ -36,6 +36,7 @@ enum {
 	TERM_GRACE_MS = 10 * 1000,
 	NOTES_MAX = 200, /* lines for the user; more would only bury them */
 	RESET_WAIT_MS = 500,
+	AGENT_ID = 1000, /* uid and gid of the agent in the guest */
 };
 
 /* One of our outputs. */
@@ -381,9 +382,14 @@ static int send_files(struct session *s)
 		size_t n = MIN(f->bytes.len - s->file_at, (size_t)MSG_FILE_CHUNK_MAX);
 		struct ctl m = { .type = CTL_FILE,
 			         .file = { .path = span_str(f->path),
-			                   .mode = 0644,
+			                   .mode = f->agent ? 0600 : 0644,
+			                   .uid = f->agent ? AGENT_ID : 0,
+			                   .gid = f->agent ? AGENT_ID : 0,
 			                   .bytes = span_of(f->bytes.p + s->file_at, n) } };
-		m.file.flags = s->file_at ? MSG_FILE_APPEND : f->extend ? MSG_FILE_EXTEND : 0;
+		m.file.flags = s->file_at  ? MSG_FILE_APPEND
+		               : f->extend ? MSG_FILE_EXTEND
+		               : f->keep   ? MSG_FILE_KEEP
+		                           : 0;
 		int r = client_send(&s->c, &m);
 		if (r < 0)
 			return r;

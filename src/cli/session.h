@@ -8,11 +8,13 @@
 
 #include "super/client.h"
 
-/* A file for the guest, root's, before the command runs. */
+/* A file for the guest, before the command runs: root's, for all to read. */
 struct session_file {
-	const char *path;
+	char *path;
 	struct span bytes;
 	bool extend; /* behind what is there (wire/msg.h) */
+	bool agent;  /* the agent's, for it alone */
+	bool keep;   /* what is there stays */
 };
 
 struct session_opts {

@@ -133,6 +133,16 @@ int file_write(struct guest *g, const struct msg *m, struct err *err)
 		if (r != -ENOENT)
 			return r < 0 ? err_code(err, r, "cannot add to '%s'", shown) : 0;
 	}
+	struct stat st;
+	if ((m->file.flags & MSG_FILE_KEEP) && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		/* further chunks of it go nowhere, too */
+		AUTO_CLOSE int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+		if (null < 0)
+			return err_errno(err, "cannot leave '%s' as it is", shown);
+		g->file = take_fd(&null);
+		g->file_path = take_ptr(&shown);
+		return 0;
+	}
 	if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
 		return err_errno(err, "cannot replace '%s'", shown);
 	AUTO_CLOSE int fd =

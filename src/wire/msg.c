@@ -301,12 +301,14 @@ static void fields(struct io *io, struct msg *m)
 		u32(io, &m->file.mode, MODE_MAX);
 		u32(io, &m->file.uid, INT32_MAX);
 		u32(io, &m->file.gid, INT32_MAX);
-		u32(io, &m->file.flags, MSG_FILE_APPEND | MSG_FILE_DIR | MSG_FILE_EXTEND);
+		u32(io, &m->file.flags,
+		    MSG_FILE_APPEND | MSG_FILE_DIR | MSG_FILE_EXTEND | MSG_FILE_KEEP);
 		bytes(io, &m->file.bytes, 0, MSG_FILE_CHUNK_MAX);
 		/* a directory has no content and is made at once */
 		if (m->file.flags & MSG_FILE_DIR)
 			check(io, m->file.flags == MSG_FILE_DIR && m->file.bytes.len == 0);
 		check(io, m->file.flags != (MSG_FILE_APPEND | MSG_FILE_EXTEND));
+		check(io, !(m->file.flags & MSG_FILE_KEEP) || m->file.flags == MSG_FILE_KEEP);
 		break;
 	case MSG_ARGS:
 		args(io, m);

@@ -96,6 +96,7 @@ enum {
 	MSG_FILE_APPEND = 1, /* another chunk of the file before */
 	MSG_FILE_DIR = 2,
 	MSG_FILE_EXTEND = 4, /* the first chunk goes behind what a file of that name holds */
+	MSG_FILE_KEEP = 8,   /* what is there already, of any kind, stays as it is */
 };
 enum { MSG_WANT_LAST = 1 /* no more WANT follows; send the blobs now */ };
 

@@ -495,6 +495,14 @@ def test_files(h):
         assert g.run("cat", "/home/agent/made").out == b"new\n"
         code, text = g.wait(g.post("FILE", wire.s16("/home/agent/to"), bytes(12) + b"\4\0\0\0", wire.s16(b"x")))
         assert code == -errno.ELOOP, text
+        # what is there stays, a link too, over several chunks; what is not is made
+        before = g.run("sh", "-c", "cd /home/agent; cat list; readlink to; stat -c %a list").out
+        g.file("/home/agent/list", b"y" * 40000, flags=wire.FILE_KEEP)
+        g.file("/home/agent/to", b"y", flags=wire.FILE_KEEP)
+        g.file("/home/agent/.new/seed", b"z" * 40000, mode=0o600, uid=1000, gid=1000, flags=wire.FILE_KEEP)
+        assert g.run("sh", "-c", "cd /home/agent; cat list; readlink to; stat -c %a list").out == before
+        r = g.run("sh", "-c", "cd /home/agent/.new; stat -c '%a %u %s' seed; stat -c '%a %u' .")
+        assert r.out == b"600 1000 40000\n755 1000\n", r
 
 
 def test_out_of_memory(h):

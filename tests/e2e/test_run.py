@@ -105,6 +105,31 @@ def test_forwarded_values(h):
     assert "s3cret" not in open(log, encoding="utf-8", errors="replace").read()
 
 
+def test_own_agent(h):
+    """A page of YAML is an agent: its command, variables, and what answers its first questions."""
+    p = h.project("demo", {})
+    os.makedirs(h.path("config", "cloche", "profiles"))
+    with open(h.path("config", "cloche", "profiles", "own.yaml"), "w", encoding="utf-8") as f:
+        f.write("""name: own
+aliases: [mine]
+command: [/bin/sh, -c, 'echo "$0|$1|$MODE|$NODE_OPTIONS|$CLOCHE_AGENT_NAME|$(id -u)"; cd; cat .own/state.json .own/c.toml;
+  stat -c "%a %U" .own .own/state.json; grep -c . .bashrc']
+image: base
+env: {pass: [KEY], set: {MODE: 'two
+    words'}, heap: [node]}
+credentials: {env: [KEY]}
+onboarding: [{path: .own/state.json, format: json, merge: {done: true}}, {path: .bashrc, format: yaml, when: always, merge: {a: 1}}]
+trust: [{path: .own/c.toml, format: toml, merge: {projects: {'${CLOCHE_WORKSPACE}': {trusted: true}}}}]
+""")
+    r = h.run("run", "mine", p, *h.accel_flags(), "--memory", "1g", "--", "a b", "c", env={"KEY": "k"})
+    lines = r.text.splitlines()
+    assert r.rc == 0 and lines[0] == "a b|c|two words|--max-old-space-size=768|own|1000", r
+    assert json.loads("".join(lines[1:4])) == {"done": True}, r
+    assert lines[4:6] == ['[projects."/work/demo"]', "trusted = true"], r
+    assert lines[6:8] == ["755 agent", "600 agent"], r
+    assert int(lines[8]) > 10, "what the image has in its home stays"
+
+
 def test_cwd_follows(h):
     p = h.project("demo", {"sub/dir/x": "x"})
     r = h.run("run", "shell", p, *h.accel_flags(), "--", "pwd", cwd=os.path.join(p, "sub", "dir"))

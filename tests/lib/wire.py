@@ -30,7 +30,7 @@ NAME = {v: k for k, v in TYPE.items()}
 
 EXEC_PTY, EXEC_ROOT = 1, 2
 SETUP_SUDO = 1
-FILE_APPEND, FILE_DIR, FILE_EXTEND = 1, 2, 4
+FILE_APPEND, FILE_DIR, FILE_EXTEND, FILE_KEEP = 1, 2, 4, 8
 WANT_LAST = 1
 
 
@@ -438,7 +438,7 @@ class Host:
     def file(self, path, content=b"", mode=0o644, uid=0, gid=0, flags=0):
         n = 32 * 1024
         for at in range(0, max(len(content), 1), n):
-            f = flags & ~FILE_EXTEND | FILE_APPEND if at else flags
+            f = flags & ~(FILE_EXTEND | FILE_KEEP) | FILE_APPEND if at else flags
             self.call("FILE", s16(path), struct.pack("<IIII", mode, uid, gid, f),
                       s16(content[at:at + n]))
 

@@ -658,6 +658,14 @@ static void test_msg_lies(void **state UNUSED)
 	round_trip("extended", true);
 	m.file.flags = MSG_FILE_APPEND | MSG_FILE_EXTEND;
 	round_trip("a further chunk, extended", false);
+	m.file.flags = MSG_FILE_KEEP;
+	round_trip("kept", true);
+	m.file.flags = MSG_FILE_KEEP | MSG_FILE_EXTEND;
+	round_trip("kept, extended", false);
+	m.file.flags = MSG_FILE_KEEP | MSG_FILE_APPEND;
+	round_trip("a further chunk, kept", false);
+	m.file.flags = MSG_FILE_KEEP << 1;
+	round_trip("an unknown flag", false);
 	start(MSG_EXEC);
 	m.exec.channel = 1;
 	m.exec.cwd = span_str("tmp");
