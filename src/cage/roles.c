@@ -34,6 +34,7 @@ enum {
 	IOC_TIOCLINUX = 0x541c,
 	IOC_FIOSETOWN = 0x8901,
 	IOC_SIOCSPGRP = 0x8902,
+	IOC_SIOCGIFCONF = 0x8912,
 	PRCTL_SET_VMA = 0x53564d41,
 };
 
@@ -404,6 +405,8 @@ static int allow_sockets(scmp_filter_ctx c)
 		r = seccomp_rule_add(c, options[i].action, SCMP_SYS(setsockopt), 2,
 		                     SCMP_A1_32(SCMP_CMP_EQ, options[i].level),
 		                     SCMP_A2_32(SCMP_CMP_EQ, options[i].option));
+	/* which addresses are the host's own */
+	rule(c, &r, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), SCMP_A1_32(SCMP_CMP_EQ, IOC_SIOCGIFCONF));
 	return r;
 }
 

@@ -2,11 +2,15 @@
 #include "relay/relay_priv.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "base/mem.h"
 
 static struct sockaddr_in sockaddr_of(uint32_t addr, uint16_t port)
 {
@@ -27,6 +31,40 @@ static bool opened_alone(const struct egress *policy, uint32_t addr)
 	return false;
 }
 
+/* Is it on one of the interfaces? What cannot be asked is answered with yes. */
+static bool on_interface(int fd, uint32_t addr)
+{
+	enum { SPARE = 16 }; /* that come while we ask */
+	struct ifconf c = { 0 };
+	struct sockaddr_in a;
+
+	/* without room the kernel says how much there is */
+	if (ioctl(fd, SIOCGIFCONF, &c) < 0)
+		return true;
+	int room = c.ifc_len + (int)(SPARE * sizeof(struct ifreq));
+	AUTO_FREE struct ifreq *all = xcalloc(1, (size_t)room);
+	c.ifc_len = room;
+	c.ifc_req = all;
+	if (ioctl(fd, SIOCGIFCONF, &c) < 0 || c.ifc_len == room)
+		return true;
+	for (size_t i = 0; i < (size_t)c.ifc_len / sizeof(*all); i++) {
+		memcpy(&a, &all[i].ifr_addr, sizeof(a));
+		if (ntohl(a.sin_addr.s_addr) == addr)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Where a route leads to ourselves we mostly speak as the address that we speak to. Two
+ * kinds have another: what lies in 127.0.0.0/8 (127.0.0.1 speaks), and the second and
+ * further addresses of one network on an interface (the first one speaks).
+ */
+static bool is_own(int fd, uint32_t addr, uint32_t me)
+{
+	return me == addr || me >> 24 == IN_LOOPBACKNET || on_interface(fd, addr);
+}
+
 bool dial_own(const struct egress *policy, uint32_t addr)
 {
 	struct sockaddr_in to = sockaddr_of(addr, 9), me;
@@ -39,8 +77,7 @@ bool dial_own(const struct egress *policy, uint32_t addr)
 		return errno == EACCES; /* a broadcast address; else: no route, no harm */
 	if (getsockname(fd, (struct sockaddr *)&me, &len) < 0)
 		return true;
-	/* from itself to itself */
-	return me.sin_addr.s_addr == to.sin_addr.s_addr && !opened_alone(policy, addr);
+	return is_own(fd, addr, ntohl(me.sin_addr.s_addr)) && !opened_alone(policy, addr);
 }
 
 int dial(const struct egress *policy, int type, uint32_t addr, uint16_t port, enum why *out_why,

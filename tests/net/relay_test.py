@@ -307,6 +307,27 @@ class Flows(RelayCase):
         for address in closed:
             self.assertNotIn((address, 443), seen)
 
+    def test_addresses_of_the_host(self):
+        """Also those from which the host does not speak when it speaks to them."""
+        r = self.relay(rules=["second.test:443", "lo.test:443", "a.test:443"], private=["127.0.0.0/8"])
+        self.lab.host.run("ip", "addr", "add", "192.0.2.7/24", "dev", "lab0")
+        self.addCleanup(self.lab.host.run, "ip", "addr", "del", "192.0.2.7/24", "dev", "lab0")
+        s = self.echo("0.0.0.0", 443, where="host")
+        for name, address in (("second.test", "192.0.2.7"), ("lo.test", "127.0.0.2")):
+            self.lab.dns.set(name, [address])
+            self.assertEqual(r.lookup(name), (NXDOMAIN, []), name)
+            self.assertEqual(r.event(ev="dns", name=name)["detail"], "host-address")
+        self.assertEqual(r.lookup("a.test"), (NOERROR, [ONE]))
+        # one that becomes the host's when it has been answered
+        self.lab.dns.set("second.test", ["192.0.2.8"])
+        self.assertEqual(r.lookup("second.test"), (NOERROR, ["192.0.2.8"]))
+        self.lab.host.run("ip", "addr", "add", "192.0.2.8/24", "dev", "lab0")
+        self.addCleanup(self.lab.host.run, "ip", "addr", "del", "192.0.2.8/24", "dev", "lab0")
+        self.refused(r, hello("second.test"), "host-address", "192.0.2.8")
+        self.assertEqual(s.log, [])
+        r = self.relay(rules=["lo.test:443"], private=["127.0.0.2/32"])
+        self.assertEqual(r.lookup("lo.test"), (NOERROR, ["127.0.0.2"]))
+
     def test_every_head_is_judged(self):
         r = self.opened("a.test", "c.test")
         s = self.server(netlab.Http, ONE, 80, "a")

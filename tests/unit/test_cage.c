@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -216,6 +217,22 @@ static int do_listen(void)
 	int s = socket(AF_INET, SOCK_STREAM, 0);
 
 	return err_of(listen(s, 1));
+}
+
+static int do_addresses(void)
+{
+	struct ifconf c = { 0 };
+	int s = socket(AF_INET, SOCK_DGRAM, 0);
+
+	return err_of(ioctl(s, SIOCGIFCONF, &c));
+}
+
+static int do_interface(void)
+{
+	struct ifreq q = { .ifr_name = "lo" };
+	int s = socket(AF_INET, SOCK_DGRAM, 0);
+
+	return err_of(ioctl(s, SIOCGIFFLAGS, &q));
 }
 
 static int do_other_option(void)
@@ -544,6 +561,8 @@ static const struct row {
 	{ "packet socket", R(RELAY), do_packet_socket, KILLED, 0 },
 	{ "bind", R(RELAY), do_bind, KILLED, 0 },
 	{ "listen", R(RELAY), do_listen, KILLED, 0 },
+	{ "addresses of the machine", R(RELAY), do_addresses, 0, 0 },
+	{ "another question about interfaces", R(RELAY), do_interface, KILLED, 0 },
 	{ "an option of a socket that is not listed", R(RELAY), do_other_option, KILLED, 0 },
 	{ "exec", OURS, do_exec, KILLED, 0 },
 	{ "ptrace of a sibling", OURS, do_ptrace, KILLED, 0 },
