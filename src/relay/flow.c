@@ -248,13 +248,32 @@ void flow_judge_later(struct flow *f)
 	loop_timer_set(f->r->l, &f->judge_timer, ms, on_judge_timeout, f);
 }
 
-/* The client is silent, and the port is one where the server may have the first word. */
+/*
+ * The client is silent, and the port was one where the server may have the first word.
+ * The policy may have changed meanwhile, and no byte came that asked it.
+ */
 static void on_raw_wait(void *arg)
 {
 	struct flow *f = arg;
+	struct judge_in in = { .policy = f->r->policy,
+		               .pins = f->r->pins,
+		               .addr = f->addr,
+		               .port = f->port,
+		               .now_ms = relay_now_ms(f->r) };
+	struct judge_out o;
 
-	flow_uncount(f);
-	flow_dial(f);
+	judge_dest(&o, &in);
+	if (o.verdict == VERDICT_REFUSE) {
+		flow_refuse(f, o.why, f->name, o.detail);
+	} else if (o.raw) {
+		memcpy(f->name, o.name, sizeof(f->name));
+		flow_uncount(f);
+		flow_dial(f);
+	} else {
+		f->proto = PROTO_UNKNOWN;
+		f->name[0] = '\0';
+		flow_judge_later(f); /* now it has to say whom it wants */
+	}
 	watch(f);
 	reap(f);
 }

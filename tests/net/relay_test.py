@@ -967,6 +967,26 @@ class Control(RelayCase):
         for bad in ("*", "a..b", "1.2.3.4", "a.test:0", "a.test:25"):
             self.assertNotEqual(r.allow(bad), "", bad)
 
+    def test_deny_of_a_silent_client(self):
+        """It is denied while the relay waits for whether the server may speak first."""
+        s = self.echo(ONE, 2222, banner=b"SSH-2.0-server\r\n")
+        r = self.relay(args=["--judge-ms", "1500"])
+        r.lookup("a.test")
+        r.lookup("b.test")      # keeps the address known, and does not open the port
+        f = r.flow(ONE, 2222)
+        self.assertEqual(r.deny("a.test"), "")
+        self.assertIn(f.end(), ("reset", b""))
+        self.assertEqual(r.event(ev="flow")["reason"], "timeout")
+        self.assertEqual(s.log, [])
+        # no name is left at the address
+        r = self.relay()
+        r.lookup("a.test")
+        f = r.flow(ONE, 2222)
+        self.assertEqual(r.deny("a.test"), "")
+        self.assertIn(f.end(), ("reset", b""))
+        self.assertEqual(r.event(ev="flow")["reason"], "literal")
+        self.assertEqual(s.log, [])
+
     def forwarded(self, r):
         data, fds, _, _ = socket.recv_fds(r.worker, 100, 1)
         kind, _, port = struct.unpack("<HIH", data)
