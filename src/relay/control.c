@@ -33,8 +33,9 @@ static int change_policy(struct relay *r, struct span text, bool allow, const ch
 		return k;
 	*why = "the policy cannot take this rule";
 	if (allow) {
-		(void)egress_undeny(r->policy, &rule.host); /* the later word counts */
 		k = egress_add(r->policy, &rule);
+		if (k == 0) /* the later word counts, if it is one */
+			(void)egress_undeny(r->policy, &rule.host);
 	} else {
 		k = egress_deny_from(r->policy, &rule.host, EGRESS_FROM_LIVE);
 	}

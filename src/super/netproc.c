@@ -166,8 +166,9 @@ static void apply(struct netproc *n, const struct netproc_asked *a)
 	int r = host_pattern_parse(&rule.host, span_str(a->text), &why);
 
 	if (r == 0 && a->type == NETCTL_ALLOW) {
-		(void)egress_undeny(n->policy, &rule.host);
 		r = egress_add(n->policy, &rule);
+		if (r == 0)
+			(void)egress_undeny(n->policy, &rule.host);
 	} else if (r == 0) {
 		r = egress_deny_from(n->policy, &rule.host, EGRESS_FROM_LIVE);
 	}

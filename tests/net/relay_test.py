@@ -987,6 +987,24 @@ class Control(RelayCase):
         self.assertEqual(r.event(ev="flow")["reason"], "literal")
         self.assertEqual(s.log, [])
 
+    def test_allow_that_fails(self):
+        """It takes no denial with it."""
+        r = self.relay(rules=["*.w.test:443"])
+        self.lab.dns.set("x.w.test", [ONE])
+        self.assertEqual(r.deny("x.w.test"), "")
+        self.assertEqual(r.lookup("x.w.test"), (NXDOMAIN, []))
+        self.assertNotEqual(r.allow("x.w.test:25"), "")
+        self.assertEqual(r.lookup("x.w.test"), (NXDOMAIN, []))
+        # nor does one for which there is no room: 64 ports of one name
+        for port in range(1000, 1064):
+            self.assertEqual(r.allow(f"y.w.test:{port}"), "")
+        self.assertEqual(r.deny("y.w.test:443"), "")
+        self.assertNotEqual(r.allow("y.w.test:443"), "")
+        self.lab.dns.set("y.w.test", [ONE])
+        r.lookup("y.w.test")
+        r.pending()
+        self.assertNotIn((ONE, 443), r.opened)
+
     def forwarded(self, r):
         data, fds, _, _ = socket.recv_fds(r.worker, 100, 1)
         kind, _, port = struct.unpack("<HIH", data)
