@@ -13,6 +13,7 @@
 #include "base/path.h"
 #include "base/vis.h"
 #include "review/apply_priv.h"
+#include "review/changeset_priv.h"
 
 enum { X_BITS = 0111 };
 
@@ -336,6 +337,15 @@ static bool stops(const struct apply_outcome *out)
 	        out->code == -EROFS || out->code == -ENOMEM);
 }
 
+/* Pages of the index that were read for a long list are not needed again. */
+static void let_go(const struct apply_opts *o, size_t k)
+{
+	size_t from = 0;
+
+	if (k % 16384 == 16383)
+		changeset_drop(o->set->index, &from, o->set->index.len);
+}
+
 static int begin(const struct apply_opts *o, const uint32_t *chosen, size_t n, struct err *err)
 {
 	AUTO_FREE uint32_t *slots = xcalloc(n + 1, sizeof(*slots));
@@ -345,6 +355,7 @@ static int begin(const struct apply_opts *o, const uint32_t *chosen, size_t n, s
 	for (size_t k = 0; k < n; k++) {
 		compare_get(o->list, chosen[k], &ch);
 		slots[k] = ch.slot;
+		let_go(o, k);
 	}
 	if (r == 0)
 		r = journal_plan(o->journal_fd, slots, n);
@@ -375,6 +386,7 @@ int apply_run(const struct apply_opts *o, const uint32_t *chosen, size_t n, appl
 		open += out.result != APPLY_DONE && out.result != APPLY_ALREADY;
 		if (report)
 			report(arg, &out);
+		let_go(o, k);
 	}
 	(void)umask(old);
 	if ((o->applied_fd >= 0 && fdatasync(o->applied_fd) < 0) ||

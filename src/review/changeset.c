@@ -271,12 +271,14 @@ static int open_all(struct changeset *s, int flags, struct err *err)
 	if (r < 0)
 		return err_code(err, r, "cannot read its baseline");
 	struct hash is;
+	size_t dropped = 0;
 	changeset_hash_map(s->manifest_map, &is);
 	if (!hash_eq(&is, &s->meta.manifest))
 		return err_set(err, -EPROTO, "its baseline is not the one that was recorded");
 	r = manifest_open(&s->manifest, s->manifest_map, err);
 	if (r < 0)
 		return r;
+	changeset_drop(s->manifest_map, &dropped, s->manifest_map.len); /* it was read whole */
 	if (s->manifest.n_projects != s->meta.n_projects)
 		return err_set(err, -EPROTO, "meta.json and baseline do not fit");
 	s->status_fd = path_open(s->dir_fd, span_str("status"),

@@ -179,6 +179,35 @@ static void child_begin(const struct review *r, int sock, bool apply)
 	(void)signal(SIGPIPE, SIG_IGN);
 }
 
+static void free_item(struct review_item *it)
+{
+	free(it->path);
+	free(it->link);
+	free(it->old_link);
+	free(it->renamed);
+	free(it->host_text);
+	free(it->reason);
+	buf_fini(&it->raw);
+	*it = (struct review_item){ 0 };
+}
+
+static void drop_list(struct review *r)
+{
+	for (size_t i = 0; i < ARRAY_LEN(r->ring); i++)
+		free_item(&r->ring[i]);
+	review_store_fini(&r->raw);
+	free(r->at);
+	free(r->heads);
+	free(r->status);
+	free(r->host);
+	free(r->interrupted);
+	r->at = NULL;
+	r->heads = NULL;
+	r->status = r->host = NULL;
+	r->interrupted = NULL;
+	r->n_items = 0;
+}
+
 static int start(struct review *r, const uint32_t *chosen, size_t n, bool apply, pid_t *out_pid,
                  int *out_sock, struct err *err)
 {
@@ -196,6 +225,7 @@ static int start(struct review *r, const uint32_t *chosen, size_t n, bool apply,
 		return err_code(err, -e, "cannot start the review worker");
 	}
 	if (pid == 0) {
+		drop_list(r); /* the parent's; it makes its own */
 		child_begin(r, sv[1], apply);
 		if (apply)
 			review_worker_apply(r, sv[1], chosen, n);
@@ -239,18 +269,6 @@ static int take_error(struct span b, struct err *err)
 	(void)vis_str(hint, sizeof(hint), span_of(nul + 1, r.left - n - 1));
 	(void)err_set(err, code, "%s", text);
 	return hint[0] ? err_hint(err, "%s", hint) : code;
-}
-
-static void free_item(struct review_item *it)
-{
-	free(it->path);
-	free(it->link);
-	free(it->old_link);
-	free(it->renamed);
-	free(it->host_text);
-	free(it->reason);
-	buf_fini(&it->raw);
-	*it = (struct review_item){ 0 };
 }
 
 static int grow_items(struct review *r)
@@ -655,14 +673,7 @@ void review_close(struct review *r)
 	(void)finish(&r->pid, &r->sock, NULL);
 	if (r->dirty && r->lock_fd >= 0)
 		settle(r);
-	for (size_t i = 0; i < ARRAY_LEN(r->ring); i++)
-		free_item(&r->ring[i]);
-	review_store_fini(&r->raw);
-	free(r->at);
-	free(r->heads);
-	free(r->status);
-	free(r->host);
-	free(r->interrupted);
+	drop_list(r);
 	for (uint32_t i = 0; r->names && i < r->meta.n_projects; i++)
 		free(r->names[i]);
 	free(r->names);

@@ -1009,6 +1009,18 @@ def test_a_long_list_in_little_memory():
 
         assert run("text") == run("text", full_disk)
         assert run("list") == run("list", full_disk)
+        # the one that writes has a list of its own, and not its parent's beside it
+        p = subprocess.Popen([box.TOOL, "apply", x.changes, x.locks, "set-aaaaaa", "--auto"],
+                             stdout=subprocess.DEVNULL)
+        peak, end = {}, time.monotonic() + 60
+        while not x.exists("dir0000/some-file-name-000099.txt") and time.monotonic() < end:
+            with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
+                for pid in [p.pid] + [int(k) for k in f.read().split()]:
+                    peak[pid] = max(peak.get(pid, 0), high_water(pid))
+            time.sleep(0.05)
+        p.kill()
+        p.wait()
+        assert x.exists("dir0000/some-file-name-000099.txt") and max(peak.values()) < 30 * 1024, peak
 
 
 def test_damaged_content_is_refused():
