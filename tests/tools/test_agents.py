@@ -90,6 +90,8 @@ def test_env_names_never_values(tmp):
     assert v["DISABLE_TELEMETRY"]["origin"] == "profile quiet"
     assert v["HOME"]["origin"] == "cloche"
     assert "AWS_SECRET_ACCESS_KEY" not in v
+    p = h.ok("env", "gemini", env={"GOOGLE_APPLICATION_CREDENTIALS": "/home/me/" + SECRET})
+    assert "environment: names a file that is not in the guest" in p.stdout, p
     # from the home directory, too
     h.project = h.env["HOME"]
     h.ok("env", "codex")
