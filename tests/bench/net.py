@@ -11,7 +11,9 @@ network's processes, per GB. passt and slirp4netns stand beside it where they st
 """
 import os
 import shutil
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -65,6 +67,17 @@ class Cloche:
 
     def close(self):
         self.g.finish()
+
+
+def allow_many(h, ident, n):
+    """`cloche net allow` so many times, on its socket (src/super/netctl.h)."""
+    message = struct.Struct("@IiHBBI512s")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(h.path("run", "cloche", f"{ident}.net"))
+        for i in range(n):
+            s.send(message.pack(1, 0, 0, 0, 0, 0, f"host{i}.example.org:443".encode()))
+            kind, code, *_ = message.unpack(s.recv(message.size))
+            assert (kind, code) == (32, 0), (i, kind, code)
 
 
 class Bare:
@@ -170,17 +183,17 @@ def main(b):
         lab.dns.set("bench.test", [SERVER])
         server = subprocess.Popen([*lab.enter("world"), f"{b.build}/tests/bench/nettraffic", "serve", SERVER, str(PORT)])
         arms = [qemu_user(b, lab), Cloche(h, "cloche", []), Cloche(h, "cloche at 1500", [], mtu=1500)]
-        os.makedirs(h.path("config", "cloche"), exist_ok=True)
-        many = h.path("config", "cloche", "config.yaml")
-        with open(many, "w", encoding="ascii") as f:
-            f.write("network:\n  allow_hosts:\n" + "".join(f"    - host{i}.example.org\n" for i in range(NAMES)))
+        known = set(os.listdir(h.sandboxes))
         arms.append(Cloche(h, f"cloche {NAMES} names", []))
-        os.unlink(many)
+        allow_many(h, (set(os.listdir(h.sandboxes)) - known).pop(), NAMES)
         for start in (passt, slirp4netns):
             try:
                 arms.append(start(b, lab))
             except (OSError, AssertionError, RuntimeError, subprocess.CalledProcessError) as e:
                 print(f"  {start.__name__} does not start here: {str(e).splitlines()[0][:150]}")
+        for a in arms:      # an emulator translates what it has not run before
+            for k in KINDS:
+                measure(a, k)
         got = {(a.name, k): [] for a in arms for k in KINDS}
         for _ in range(bl.N):
             for k in KINDS:
