@@ -4,7 +4,7 @@
  *
  * stdout carries results, stderr everything else. Exit codes: the command's
  * own for `run`; 0 done, 2 wrong words or several change sets, 3 something is
- * pending or in conflict, 125 an error or a refusal of ours, 126/127 the command
+ * pending or in conflict (of `net check`: refused), 125 an error or a refusal of ours, 126/127 the command
  * could not be executed / was not found, 128+N a signal.
  */
 #ifndef CLOCHE_CLI_CLI_H

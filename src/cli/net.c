@@ -340,7 +340,7 @@ static int plan_policy(struct net_cmd *c, struct netplan *p, struct err *err)
 		                 .mirror = c->config.image_mirror };
 	bool built = image_open(&io, &img, &quiet) == 0;
 	r = netplan_init(p, &c->opts, &c->config.net, pr->name, hosts, c->dirs.cache,
-	                 built ? &img.registries : NULL, err);
+	                 built ? &img.registries : NULL, plan_asking, err);
 	image_close(&img);
 	for (size_t i = 0; r == 0 && i < p->n_notes; i++)
 		(void)fprintf(stderr, "cloche: %s\n", p->notes[i]);

@@ -237,9 +237,22 @@ static void note(struct netplan *p, char *text)
 		free(text);
 }
 
+static uint32_t missing_tools(const struct registry_list *image, const struct registry_list *user)
+{
+	uint32_t missing = 0;
+
+	ASSERT(registry_probes_n <= 32);
+	for (size_t i = 0; i < registry_probes_n; i++) {
+		if ((!image || !registry_has(image, registry_probes[i].name)) &&
+		    !registry_has(user, registry_probes[i].name))
+			missing |= (uint32_t)1 << i;
+	}
+	return missing;
+}
+
 int netplan_init(struct netplan *p, const struct netopts *o, const struct config_net *c,
                  const char *agent, const char *const *providers, const char *cache_dir,
-                 const struct registry_list *image, struct err *err)
+                 const struct registry_list *image, void (*asking)(void), struct err *err)
 {
 	struct err quiet = { 0 };
 	char *said = NULL;
@@ -249,11 +262,12 @@ int netplan_init(struct netplan *p, const struct netopts *o, const struct config
 	if (o->mode == NET_OFFLINE)
 		return 0;
 	if (o->profile == EGRESS_STANDARD) {
-		r = registries_of_user(&p->user, cache_dir, &said, &quiet);
+		r = registries_of_user(&p->user, cache_dir, asking, &said, &quiet);
 		if (said)
 			note(p, said);
 		if (r < 0) /* a run without them is a run */
 			note(p, xasprintf("%s", quiet.text));
+		p->missing = missing_tools(image, &p->user);
 	}
 	if (o->profile == EGRESS_PERMISSIVE && o->hosts.n)
 		note(p, xstrdup("--allow-host has no effect: permissive opens every host"));

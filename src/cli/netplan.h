@@ -29,6 +29,9 @@ struct netplan {
 	char *search[NET_SEARCH_MAX];
 	size_t n_search;
 	bool image_known; /* what its tools fetch from is in the policy */
+	/* package tools that are neither in the image nor on this host: bits, by their number
+	 * in registry_probes. Only where the profile opens registries */
+	uint32_t missing;
 	/* lines for the user: what was left out, or has no effect */
 	char *notes[4];
 	size_t n_notes;
@@ -50,10 +53,12 @@ void netplan_floor(struct netopts *o, const struct profile *p);
  * @providers:	as in struct netplan_in
  * @cache_dir:	for registries.h
  * @image:	of the image, or NULL while it is not built
+ * @asking:	for registries.h; may be NULL
  */
 int netplan_init(struct netplan *p, const struct netopts *o, const struct config_net *c,
                  const char *agent, const char *const *providers, const char *cache_dir,
-                 const struct registry_list *image, struct err *err) MUST_CHECK;
+                 const struct registry_list *image, void (*asking)(void),
+                 struct err *err) MUST_CHECK;
 void netplan_fini(struct netplan *p);
 
 /*

@@ -144,6 +144,24 @@ static int put_cas(struct buf *b, const struct hostca *h)
 	return r;
 }
 
+/* A tool that the agent may bring along has no registry in the policy: better said than met. */
+static int put_missing(struct buf *b, uint32_t missing)
+{
+	int r = 0;
+	bool any = false;
+
+	for (size_t i = 0; i < registry_probes_n && r == 0; i++) {
+		if (!(missing & (uint32_t)1 << i))
+			continue;
+		r = buf_printf(b, "%s%s", any ? ", " : "            no registry of ",
+		               registry_probes[i].name);
+		any = true;
+	}
+	if (r == 0 && any)
+		r = buf_printf(b, ": neither in the image nor on this host\n");
+	return r;
+}
+
 int netreport_info(struct buf *b, const struct netplan *p, const struct netopts *o)
 {
 	int r;
@@ -162,6 +180,8 @@ int netreport_info(struct buf *b, const struct netplan *p, const struct netopts 
 	if (r == 0 && profile == EGRESS_STANDARD && !p->image_known)
 		r = buf_printf(b,
 		               "            and the registries of the image, once it is built\n");
+	if (r == 0 && p->image_known)
+		r = put_missing(b, p->missing);
 	if (r == 0)
 		r = put_ports(b, o);
 	if (r == 0)
@@ -176,8 +196,16 @@ void netreport_info_json(json_t *top, const struct netplan *p, const struct neto
 	json_t *ports = json_array(), *callbacks = json_array(), *cas = json_array();
 	json_t *egress = p->policy ? netreport_policy_json(p->policy) : json_null();
 
-	if (p->policy)
+	if (p->policy) {
+		json_t *missing = json_array();
+		for (size_t i = 0; i < registry_probes_n; i++) {
+			if (p->missing & (uint32_t)1 << i)
+				(void)json_array_append_new(missing,
+				                            json_string(registry_probes[i].name));
+		}
 		(void)json_object_set_new(egress, "image_known", json_boolean(p->image_known));
+		(void)json_object_set_new(egress, "no_registry", missing);
+	}
 	for (size_t i = 0; i < o->n_ports; i++)
 		(void)json_array_append_new(ports,
 		                            json_pack("{si si sb}", "host", (int)o->ports[i].host,

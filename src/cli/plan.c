@@ -590,12 +590,17 @@ int plan_host(struct plan *p, struct err *err)
 	return r;
 }
 
+void plan_asking(void)
+{
+	(void)fprintf(stderr, "asking the package tools of this host where they fetch from\n");
+}
+
 int plan_network(struct plan *p, const struct registry_list *image, struct err *err)
 {
 	AUTO_FREE const char **hosts = netplan_providers(p->profile);
 
 	return netplan_init(&p->netplan, &p->net, &p->config.net, p->agent, hosts, p->dirs.cache,
-	                    image, err);
+	                    image, p->quiet ? NULL : plan_asking, err);
 }
 
 uint32_t plan_ready_ms(const struct plan *p)

@@ -88,6 +88,9 @@ int plan_host(struct plan *p, struct err *err) MUST_CHECK;
  */
 int plan_network(struct plan *p, const struct registry_list *image, struct err *err) MUST_CHECK;
 
+/* Says that the user's package tools are asked, for netplan_init(): they may take a while. */
+void plan_asking(void);
+
 /* The base image of an agent, where no flag names one. */
 const char *plan_image_name(const struct profile *p);
 

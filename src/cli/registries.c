@@ -262,8 +262,8 @@ static int write_cache(const char *path, const struct buf *b)
 	return r;
 }
 
-int registries_of_user(struct registry_list *out, const char *cache_dir, char **out_note,
-                       struct err *err)
+int registries_of_user(struct registry_list *out, const char *cache_dir, void (*asking)(void),
+                       char **out_note, struct err *err)
 {
 	const char *home = getenv("HOME");
 	AUTO_FREE char *path = xasprintf("%s/registries.json", cache_dir);
@@ -281,6 +281,8 @@ int registries_of_user(struct registry_list *out, const char *cache_dir, char **
 	if (r == 0)
 		r = registries_cache_parse(out, span_of(text, len), key, now_s);
 	if (r < 0) { /* missing, stale, damaged: asked */
+		if (asking)
+			asking();
 		r = ask(out, &e, out_note, err);
 		AUTO_BUF struct buf b = { 0 };
 		if (r == 0 && registries_cache_put(&b, key, now_s, out) == 0)

@@ -20,12 +20,13 @@ enum { REGISTRIES_WAIT_S = 20, REGISTRIES_AGE_S = 24 * 3600, REGISTRIES_BYTES_MA
 /*
  * registries_of_user() - from the cache, or asked.
  * @cache_dir:	…/cloche below XDG_CACHE_HOME
+ * @asking:	called before the tools are asked, which may take a while; may be NULL
  * @out_note:	malloc'd, a line for the user when a tool did not answer in time; or NULL
  *
  * Return: 0, or -errno with @err when the tools could not be asked at all.
  */
-int registries_of_user(struct registry_list *out, const char *cache_dir, char **out_note,
-                       struct err *err) MUST_CHECK;
+int registries_of_user(struct registry_list *out, const char *cache_dir, void (*asking)(void),
+                       char **out_note, struct err *err) MUST_CHECK;
 
 /* The file in the cache: key (hex) and time, then the list. Pure. */
 int registries_cache_put(struct buf *out, const char *key, int64_t now_s,

@@ -88,6 +88,15 @@ size_t registry_scan(struct registry_list *out, struct span text)
 	return left_out;
 }
 
+bool registry_has(const struct registry_list *l, const char *tool)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		if (strcmp(l->v[i].tool, tool) == 0)
+			return true;
+	}
+	return false;
+}
+
 int registry_put(const struct registry_list *l, struct buf *out)
 {
 	char text[URL_ORIGIN_BYTES];

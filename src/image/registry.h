@@ -63,6 +63,9 @@ int registry_add(struct registry_list *l, const char *tool, const struct url_ori
  */
 size_t registry_scan(struct registry_list *out, struct span text);
 
+/* Is there an origin of @tool? */
+bool registry_has(const struct registry_list *l, const char *tool);
+
 /* Our own form: lines "npm https://packages.example.org:443\n". 0 or -ENOMEM. */
 int registry_put(const struct registry_list *l, struct buf *out) MUST_CHECK;
 /* Exactly what registry_put() writes, else -EPROTO. An empty text is an empty list. */

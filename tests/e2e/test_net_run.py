@@ -206,19 +206,22 @@ def test_what_is_said(h):
     lab.dns.set("a.test", ["203.0.113.10"])
     lab.dns.set("b.test", ["203.0.113.10"])
     lab.http("203.0.113.10", "web")
+    lab.http("127.0.0.1", "service", port=8099, where="host")
     p = h.project("demo", {})
-    script = ("curl -sS -m 20 http://a.test/ && curl -s -m 20 http://b.test/; curl -s -m 20 http://203.0.113.10:81/;"
+    script = ("curl -sS -m 20 http://host.cloche:8099/; curl -s -m 20 http://host.cloche:8100/;"
+              "curl -sS -m 20 http://a.test/ && curl -s -m 20 http://b.test/; curl -s -m 20 http://203.0.113.10:81/;"
               "getent hosts statsig.test; true")
-    r = h.sh(p, script, flags=[*LOCKED, "--allow-host", "a.test:80"])
-    assert r.rc == 0 and r.text == "web /\n", r
+    r = h.sh(p, script, flags=[*LOCKED, "--allow-host", "a.test:80", "--host-service", "8099"])
+    assert r.rc == 0 and r.text == "service /\nweb /\n", r
     assert "network isolated, locked: a.test   keys: none\n" in r.errtext, r
-    assert ("refused: 3 requests to 3 hosts (203.0.113.10 1, b.test 1, statsig.test 1)"
+    assert ("refused: 4 requests to 4 hosts (10.87.0.2 1, 203.0.113.10 1, b.test 1, statsig.test 1)"
             "   cloche net log --denied\n") in r.errtext, r
     denied = h.run("net", "log", "--denied").text
     assert "b.test (name)" in denied and "203.0.113.10 port 81" in denied, denied
     learned = h.run("net", "learn").text
     flags = re.search(r"^(--egress .*)$", learned, re.M)[1].split()
     assert flags == ["--egress", "locked", "--allow-host", "a.test:80"], learned
+    assert "# used too: --host-service 8099\n" in learned, learned
     assert "#   - b.test # name, 1 time\n" in learned and "#   - statsig.test # name, 1 time\n" in learned, learned
     r = h.sh(p, "curl -sS -m 20 http://a.test/", flags=["--network", "isolated", *flags, "-q"])
     assert r.rc == 0 and r.text == "web /\n" and "refused" not in r.errtext, r
