@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real agents in a machine, from their packages, against the mock model of tests/mock-llm on
+the host's loopback: each writes a file and runs a command, and what it did is reviewed and
+applied. Without npm, or where its registry cannot be reached, they are skipped."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from harness import ROOT, Skip
+
+KEY = "sk-test-0123456789abcdefghijklmnop"
+SCENARIO = {"steps": [
+    {"tool": "write_file", "path": "hello.txt", "content": "hello from the model\n"},
+    {"tool": "shell", "command": "cat hello.txt; id -un; hostname > seen.txt"},
+    {"text": "all done"},
+]}
+UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH")
+
+
+def agents_cache(h):
+    """A cache of their own, so that tests that copy the usual one do not copy a gigabyte."""
+    top = h.cache + "-agents"
+    images = os.path.join(top, "cloche", "images")
+    os.makedirs(images, mode=0o700, exist_ok=True)
+    usual = os.path.join(h.cache, "cloche", "images")
+    for n in os.listdir(usual):
+        if n.startswith("base-") and not os.path.exists(os.path.join(images, n)):
+            subprocess.run(["cp", "-al", os.path.join(usual, n), images], check=True)
+    return top
+
+
+def user_npm():
+    """npm as the user of the tests has configured it; their home is not the test's."""
+    e = {k: v for k, v in os.environ.items()
+         if k.lower().startswith("npm_config_") or k in ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE")}
+    rc = os.path.expanduser("~/.npmrc")
+    if "npm_config_userconfig" not in e and os.path.exists(rc):
+        e["npm_config_userconfig"] = rc
+    e["npm_config_fetch_retries"] = "1"
+    return e
+
+
+class Mock:
+    def __init__(self, h, scenario):
+        self.log = h.path("t", "requests.jsonl")
+        path = h.path("t", "scenario.json")
+        with open(path, "w") as f:
+            json.dump(scenario, f)
+        self.p = subprocess.Popen(
+            [sys.executable, os.path.join(ROOT, "tests", "mock-llm", "mock_llm.py"), "--scenario", path,
+             "--log", self.log, "--require-credential", KEY],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        h.keep.add(self.p.pid)
+        h.closers.append(self.close)
+        self.port = int(self.p.stdout.readline().split()[1])
+
+    def close(self):
+        self.p.terminate()
+        self.p.wait()
+        self.p.stdout.close()
+
+    def requests(self):
+        with open(self.log) as f:
+            return [json.loads(line) for line in f]
+
+
+def build(h, agent, env):
+    t = time.monotonic()
+    r = h.run("image", "build", agent, env=env, timeout_s=280)
+    if "npm is not installed" in r.errtext:
+        raise Skip("npm is not installed, so no agent's packages")
+    if r.rc and UNREACHABLE.search(r.errtext):
+        raise Skip("npm cannot reach its registry")
+    assert r.rc == 0, r
+    print(f"packages of {agent}: {time.monotonic() - t:.1f} s")
+
+
+def session(h, agent, words, flags, values, timeout_s=200):
+    """One headless session; the requests that the model got."""
+    env = h.env(XDG_CACHE_HOME=agents_cache(h), **user_npm())
+    build(h, agent, env)
+    p = h.project("demo", {"README.md": "a demo\n"}, git=True)
+    mock = Mock(h, SCENARIO)
+    for k, v in values.items():
+        env[k] = v.replace("URL", f"http://host.cloche:{mock.port}")
+    r = h.run("run", agent, p, *h.accel_flags(), "--network", "isolated", "--egress", "locked",
+              "--host-service", str(mock.port), "--apply", "auto", *flags, "--", *words,
+              env=env, timeout_s=timeout_s)
+    assert r.rc == 0 and "all done" in r.text, r
+    assert h.read(p, "hello.txt") == b"hello from the model\n", os.listdir(p)
+    assert h.read(p, "seen.txt") == b"cloche\n"
+    got = mock.requests()
+    steps = [q for q in got if q["kind"] == "step"]
+    assert len(steps) >= 3, got
+    out = "".join(str(q["results"]) for q in got)
+    assert "agent" in out and "hello from the model" in out, out
+    # nothing else was tried: the switches of the profile leave it no reason
+    assert "refused" not in r.errtext, r.errtext
+    return got
+
+
+def test_claude(h):
+    session(h, "claude", ["-p", "go", "--dangerously-skip-permissions"],
+            ["--env-forward", "ANTHROPIC_BASE_URL", "--allow-env", "ANTHROPIC_API_KEY"],
+            {"ANTHROPIC_BASE_URL": "URL", "ANTHROPIC_API_KEY": KEY})
