@@ -5,12 +5,12 @@ applied. Without npm, or where its registry cannot be reached, they are skipped.
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 
 from harness import ROOT, Skip
+from schema import assert_valid
 
 KEY = "sk-test-0123456789abcdefghijklmnop"
 SCENARIO = {"steps": [
@@ -85,8 +85,10 @@ def session(h, agent, words, flags, values, timeout_s=200):
     build(h, agent, env)
     p = h.project("demo", {"README.md": "a demo\n"}, git=True)
     mock = Mock(h, SCENARIO)
+    url = f"http://host.cloche:{mock.port}"
     for k, v in values.items():
-        env[k] = v.replace("URL", f"http://host.cloche:{mock.port}")
+        env[k] = v.replace("@URL@", url)
+    words = [w.replace("@URL@", url) for w in words]
     r = h.run("run", agent, p, *h.accel_flags(), "--network", "isolated", "--egress", "locked",
               "--host-service", str(mock.port), "--apply", "auto", *flags, "--", *words,
               env=env, timeout_s=timeout_s)
@@ -104,6 +106,37 @@ def session(h, agent, words, flags, values, timeout_s=200):
 
 
 def test_claude(h):
+    env = h.env(XDG_CACHE_HOME=agents_cache(h))
+    r = h.run("run", "claude", h.project("none"), *h.accel_flags(), "--pull", "never",
+              env=env | {"CLOCHE_IMAGE_DIR": h.path("t", "images")})
+    assert r.rc == 125 and "--pull never forbids it" in r.errtext, r
     session(h, "claude", ["-p", "go", "--dangerously-skip-permissions"],
             ["--env-forward", "ANTHROPIC_BASE_URL", "--allow-env", "ANTHROPIC_API_KEY"],
-            {"ANTHROPIC_BASE_URL": "URL", "ANTHROPIC_API_KEY": KEY})
+            {"ANTHROPIC_BASE_URL": "@URL@", "ANTHROPIC_API_KEY": KEY})
+    r = h.run("info", "claude", h.path("p", "demo"), *h.accel_flags(), "--json", env=env)
+    layer, = assert_valid(r.text, "info")["layers"]
+    assert layer["package"] == "@anthropic-ai/claude-code-linux-x64" and len(layer["digest"]) == 64, layer
+
+
+def test_codex(h):
+    provider = {"name": '"mock"', "base_url": '"@URL@/v1"', "env_key": '"CODEX_API_KEY"',
+                "wire_api": '"responses"'}
+    words = ["exec", "--dangerously-bypass-approvals-and-sandbox", "-c", 'model_provider="mock"']
+    for k, v in provider.items():
+        words += ["-c", f"model_providers.mock.{k}={v}"]
+    session(h, "codex", [*words, "go"], ["--allow-env", "CODEX_API_KEY"], {"CODEX_API_KEY": KEY})
+
+
+def test_gemini(h):
+    session(h, "gemini", ["-p", "go", "--yolo"], ["--env-forward", "GOOGLE_GEMINI_BASE_URL"],
+            {"GOOGLE_GEMINI_BASE_URL": "@URL@", "GEMINI_API_KEY": KEY})
+
+
+def test_opencode(h):
+    config = {"model": "anthropic/claude-sonnet-4-5",
+              "provider": {"anthropic": {"options": {"baseURL": "@URL@/v1"}}}}
+    session(h, "opencode", ["run", "go"], ["--allow-env", "ANTHROPIC_API_KEY"],
+            {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "ANTHROPIC_API_KEY": KEY}, timeout_s=500)
+
+
+test_opencode.timeout_s = 800   # an emulated machine is very slow at its run-time's code

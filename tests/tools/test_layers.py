@@ -16,6 +16,9 @@ import threading
 
 import mini
 
+sys.path.insert(0, os.path.join(mini.ROOT, "tests", "lib"))
+from schema import assert_valid  # noqa: E402
+
 REG, SYM, LNK, DIR = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
 GOOD = [("package/package.json", REG, b'{"name": "demo", "version": "1.2.3", '
          b'"scripts": {"install": "touch /tmp/never", "prepack": "touch /tmp/never"}}'),
@@ -182,6 +185,14 @@ class Home:
                            timeout=120)
         return p
 
+    def image(self, *words):
+        """`cloche image`, which sees the same layers."""
+        env = self.env | {f"XDG_{n}_HOME": os.path.join(self.tmp, n.lower())
+                          for n in ("CONFIG", "STATE", "DATA", "CACHE")}
+        return subprocess.run([os.path.join(os.path.dirname(IMAGE), "cloche"), "image", *words],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, env=env, timeout=60)
+
     def fresh_npm(self):
         """npm keeps tarballs by their hash: forget them."""
         shutil.rmtree(os.path.join(self.tmp, ".npm"), ignore_errors=True)
@@ -260,6 +271,45 @@ def test_registry(tmp):
         assert "npm cannot fetch demo@9.9.9: " in p.stderr and "version" in p.stderr, p
         p = h.build(env={"npm_config_registry": "http://127.0.0.1:1/"})
         assert p.returncode != 0 and "ECONNREFUSED" in p.stderr, p
+    finally:
+        reg.close()
+
+
+def test_cache(tmp):
+    """Layers are listed, verified and removed as images are."""
+    if not need_npm():
+        return
+    reg = Registry()
+    try:
+        h = Home(tmp, reg.url)
+        reg.put("demo", "1.2.3", tarball(GOOD))
+        reg.put("@acme/demo", "1.2.3", tarball(GOOD))
+        for name in ("demo", "@acme/demo"):
+            assert h.build(name).returncode == 0
+        p = h.image("ls", "--json")
+        got = assert_valid(p.stdout, "images")
+        acme, demo = got["layers"]
+        assert acme["package"] == "@acme/demo" and demo["package"] == "demo", got
+        assert demo["version"] == "1.2.3" and demo["integrity"] == reg.integrity[("demo", "1.2.3")], got
+        assert demo["id"] in h.image("ls").stdout and got["images"] == [], p
+        p = h.image("verify", demo["id"])
+        assert p.returncode == 0 and "intact" in p.stderr, p
+        path = os.path.join(h.images, "layers", demo["id"], "layer.erofs")
+        with open(path, "r+b") as f:
+            f.seek(5000)
+            f.write(b"#")
+        p = h.image("verify", demo["id"])
+        assert p.returncode == 125 and "is damaged" in p.stderr and "cloche image rm" in p.stderr, p
+        os.truncate(path, os.path.getsize(path) - 4096)     # seen without reading all: made again
+        p = h.build()
+        assert p.returncode == 0 and p.stdout.endswith(" built\n"), p
+        assert h.image("verify", demo["id"]).returncode == 0
+        p = h.image("rm", "@acme/demo")
+        assert p.returncode == 0 and "1 image removed" in p.stderr, p
+        p = h.image("rm", demo["id"])
+        assert p.returncode == 0 and h.layers() == [], p
+        p = h.image("rm", "demo")
+        assert p.returncode == 125 and "no such image" in p.stderr, p
     finally:
         reg.close()
 
