@@ -748,8 +748,8 @@ static void check_valid(struct doctor *d, const struct agents *a, const struct p
 			check(d, FAIL, "secret %s, which it requires, is not there: %s", s->name,
 			      s->hint ? s->hint : "this version has no store of secrets");
 	}
-	if (p->kind == PROFILE_AGENT && !p->image)
-		check(d, WARN, "no image has it yet: a run needs --image%s%s",
+	if (p->kind == PROFILE_AGENT && !p->image && !p->recipe.npm.n)
+		check(d, WARN, "no image has it: a run needs --image%s%s",
 		      p->recipe.hint ? "; " : "", p->recipe.hint ? p->recipe.hint : "");
 }
 

@@ -131,7 +131,7 @@ static bool host_cas(const struct plan *p)
 	return any;
 }
 
-int cli_env(struct env_set *out, const struct plan *p, const char *session_id, struct err *err)
+int cli_env(struct plan *p, const char *session_id, struct err *err)
 {
 	AUTO_FREE char *tz = host_tz();
 	AUTO_FREE char *workspace = xasprintf("/work/%s", p->projects[0].name);
@@ -159,18 +159,17 @@ int cli_env(struct env_set *out, const struct plan *p, const char *session_id, s
 		.memory_mib = p->memory_mib,
 		.root = p->root_user,
 	};
-	int r = env_build(out, &in, err);
+	int r = env_build(&p->env, &in, err);
 	free(id.name);
 	free(id.email);
 	return r;
 }
 
-int cli_seeds(struct seed_files *out, const struct plan *p, const struct env_set *env,
-              struct err *err)
+int cli_seeds(struct seed_files *out, const struct plan *p, struct err *err)
 {
 	char *projects[PLAN_PROJECTS_MAX];
 	struct seeds_in in = { .profile = p->profile,
-		               .env = env,
+		               .env = &p->env,
 		               .projects = (const char *const *)projects,
 		               .n_projects = p->n_projects };
 
@@ -306,7 +305,6 @@ static int report_json(struct buf *b, const struct plan *p, const struct env_set
 int cmd_env(int argc, char **argv)
 {
 	static struct plan p;
-	struct env_set env = { 0 };
 	struct err e = { 0 };
 	AUTO_BUF struct buf b = { 0 };
 	int code = CLI_EXIT_REFUSED;
@@ -322,17 +320,16 @@ int cmd_env(int argc, char **argv)
 		goto out;
 	}
 	code = CLI_EXIT_REFUSED;
-	if (cli_env(&env, &p, "-", &e) < 0) {
+	if (cli_env(&p, "-", &e) < 0) {
 		(void)cli_fail(&e);
 		goto out;
 	}
-	bool ok = env_check(&env, p.profile, &e) == 0;
-	int r = p.json ? report_json(&b, &p, &env, ok) : report(&b, &p, &env);
+	bool ok = env_check(&p.env, p.profile, &e) == 0;
+	int r = p.json ? report_json(&b, &p, &p.env, ok) : report(&b, &p, &p.env);
 	code = cli_print(&b, r < 0 ? CLI_EXIT_REFUSED : 0);
 	if (!ok)
 		code = cli_fail(&e); /* as a run would */
 out:
-	env_fini(&env);
 	plan_fini(&p);
 	free(words);
 	return code;

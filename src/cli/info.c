@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/env.h"
 #include "cli/plan.h"
 #include "cli/report.h"
 #include "cli/run.h"
@@ -41,9 +42,16 @@ int cmd_info(int argc, char **argv)
 		code = cli_fail(&e);
 		goto out;
 	}
+	if (cli_env(&p, "-", &e) < 0) {
+		code = cli_fail(&e);
+		goto out;
+	}
+	if (plan_image_ok(&p, &p.refusal) == 0)
+		(void)!env_check(&p.env, p.profile, &p.refusal);
+	bool can = p.accel_ok && p.refusal.code == 0;
 	const struct image_info *ii = built ? &img.info : NULL;
 	int r = p.json ? report_info_json(&b, &p, scan, ii) : report_info(&b, &p, scan, ii);
-	code = r < 0 ? CLI_EXIT_REFUSED : cli_print(&b, p.accel_ok ? 0 : CLI_EXIT_OPEN);
+	code = r < 0 ? CLI_EXIT_REFUSED : cli_print(&b, can ? 0 : CLI_EXIT_OPEN);
 out:
 	buf_fini(&b);
 	image_close(&img);

@@ -572,6 +572,7 @@ void plan_fini(struct plan *p)
 	layers_close(&p->layers);
 	netplan_fini(&p->netplan);
 	netopts_fini(&p->net);
+	env_fini(&p->env);
 	profiles_fini(&p->profiles);
 	config_fini(&p->config);
 	state_dirs_fini(&p->dirs);

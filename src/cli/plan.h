@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/layers.h"
 #include "cli/netplan.h"
+#include "config/env.h"
 #include "config/profiles.h"
 #include "image/image.h"
 #include "super/client.h"
@@ -25,6 +26,7 @@ struct plan {
 	struct profiles profiles;
 	const struct profile_entry *entry; /* of the agent, in profiles */
 	const struct profile *profile;
+	struct env_set env; /* by cli_env() */
 	struct state_project projects[PLAN_PROJECTS_MAX];
 	int project_fds[PLAN_PROJECTS_MAX];
 	size_t n_projects;
@@ -54,6 +56,8 @@ struct plan {
 	enum vmm_accel accel;
 	bool accel_ok;
 	struct err accel_err;
+	struct err
+		refusal; /* info: why a run would be refused, whatever the machine can; or code 0 */
 	/* by layers_open() or layers_get(); closed with the plan */
 	struct layers layers;
 	/* worked out by plan_network() */

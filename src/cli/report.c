@@ -72,6 +72,23 @@ static const char *project_names(const struct plan *p, char *dst, size_t cap)
 	return dst;
 }
 
+/* Names of the keys that the command finds in its environment, or "none". */
+static const char *key_names(const struct plan *p, const char *where, char *dst, size_t cap)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->env.n && n < cap; i++) {
+		if (env_is_key(&p->env.v[i], p->profile))
+			n += (size_t)snprintf(dst + n, cap - n, "%s%s", n ? ", " : "",
+			                      p->env.v[i].name);
+	}
+	if (n == 0)
+		(void)snprintf(dst, cap, "none");
+	else if (n < cap)
+		(void)snprintf(dst + n, cap - n, "%s", where);
+	return dst;
+}
+
 int report_banner(struct buf *b, const struct plan *p, const char *scan_json)
 {
 	json_t *scan = load_scan(scan_json);
@@ -88,7 +105,8 @@ int report_banner(struct buf *b, const struct plan *p, const char *scan_json)
 	if (r == 0)
 		r = buf_printf(b, " in a microVM%s\n", p->accel == VMM_ACCEL_KVM ? ", KVM" : "");
 	if (r == 0)
-		r = netreport_banner(b, &p->netplan, "none");
+		r = netreport_banner(b, &p->netplan,
+		                     key_names(p, " in the guest", names, sizeof(names)));
 	if (r == 0 && p->accel == VMM_ACCEL_TCG)
 		r = buf_printf(
 			b,
@@ -233,6 +251,8 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 	               p->entry->configured ? ", changed by config.yaml" : "", text);
 	if (r == 0 && !p->accel_ok)
 		r = buf_printf(b, "hint: %s\n", p->accel_err.hint);
+	if (r == 0 && p->refusal.code)
+		r = buf_printf(b, "refused     %s\nhint: %s\n", p->refusal.text, p->refusal.hint);
 	if (r == 0 && img) {
 		hash_hex(hex, &img->digest);
 		r = buf_printf(b, "image       %s@blake2b:%.16s…   kernel %s, built %s ago\n",
@@ -271,9 +291,9 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 	if (r == 0)
 		r = netreport_info(b, &p->netplan, &p->net);
 	if (r == 0)
-		r = buf_printf(b,
-		               "keys        none\n"
-		               "user        %s\nreview      --apply=%s\n",
+		r = buf_printf(b, "keys        %s\nuser        %s\nreview      --apply=%s\n",
+		               key_names(p, "   in the guest's environment (cloche env)", text,
+		                         sizeof(text)),
 		               p->root_user ? "root in the guest (--user root)"
 		                            : "agent (uid 1000), no capabilities, no_new_privs",
 		               config_apply_name(p->apply));
@@ -301,15 +321,15 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 		                  img->kernel_release, "suite", img->suite, "built_s",
 		                  (json_int_t)img->built_s);
 	}
-	json_t *top =
-		json_pack("{si ss ss sb ss so so s{si sI sI sI} s[] ss ss}", "schema", 1, "agent",
-	                  p->agent, "isolation", text, "can_run", p->accel_ok, "accelerator",
-	                  p->accel_ok ? vmm_accel_name(p->accel) : "none", "image", image,
-	                  "projects", projects, "resources", "vcpus", (int)p->vcpus, "memory",
-	                  (json_int_t)((uint64_t)p->memory_mib << 20), "disk",
-	                  (json_int_t)p->disk_bytes, "tmp", (json_int_t)p->tmp_bytes, "credentials",
-	                  "user", p->root_user ? "root" : "agent", "apply",
-	                  config_apply_name(p->apply));
+	json_t *top = json_pack("{si ss ss sb ss so so s{si sI sI sI} s[] ss ss}", "schema", 1,
+	                        "agent", p->agent, "isolation", text, "can_run",
+	                        p->accel_ok && p->refusal.code == 0, "accelerator",
+	                        p->accel_ok ? vmm_accel_name(p->accel) : "none", "image", image,
+	                        "projects", projects, "resources", "vcpus", (int)p->vcpus, "memory",
+	                        (json_int_t)((uint64_t)p->memory_mib << 20), "disk",
+	                        (json_int_t)p->disk_bytes, "tmp", (json_int_t)p->tmp_bytes,
+	                        "credentials", "user", p->root_user ? "root" : "agent", "apply",
+	                        config_apply_name(p->apply));
 	if (top) {
 		(void)json_object_set_new(top, "workspace_mode", json_string("snapshot"));
 		(void)json_object_set_new(
@@ -323,8 +343,15 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 		(void)json_object_set_new(top, "scan", scan);
 	else
 		json_decref(scan);
-	if (top && !p->accel_ok)
-		(void)json_object_set_new(top, "reason", json_string(p->accel_err.text));
+	json_t *keys = json_object_get(top, "credentials");
+	for (size_t i = 0; i < p->env.n; i++) {
+		if (env_is_key(&p->env.v[i], p->profile))
+			(void)json_array_append_new(keys, json_string(p->env.v[i].name));
+	}
+	if (top && (p->refusal.code || !p->accel_ok))
+		(void)json_object_set_new(top, "reason",
+		                          json_string(p->refusal.code ? p->refusal.text
+		                                                      : p->accel_err.text));
 	AUTO_FREE char *s = top ? json_dumps(top, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 	json_decref(top);
 	return s ? buf_printf(b, "%s\n", s) : -ENOMEM;

@@ -296,13 +296,13 @@ static const char **make_argv(const struct plan *p, size_t *out_n)
 }
 
 /* What of the profiles and the environment the user should hear before anything starts. */
-static void say_first(const struct plan *p, const struct env_set *env)
+static void say_first(const struct plan *p)
 {
 	AUTO_BUF struct buf b = { 0 };
 
 	for (size_t i = 0; i < p->profiles.n_problems; i++)
 		(void)!buf_printf(&b, "cloche: %s\n", p->profiles.problems[i]);
-	(void)!cli_env_warnings(&b, env);
+	(void)!cli_env_warnings(&b, &p->env);
 	if (p->profile->resources.min_memory >> 20 > p->memory_mib)
 		(void)!buf_printf(&b,
 		                  "cloche: %s is known to fail with less than %llu MiB of memory\n",
@@ -312,12 +312,12 @@ static void say_first(const struct plan *p, const struct env_set *env)
 }
 
 /* Files for the guest: CAs of this host, and what answers the agent's first questions. */
-static int make_files(struct run *run, const struct env_set *env, struct span cas, struct err *err)
+static int make_files(struct run *run, struct span cas, struct err *err)
 {
 	const struct plan *p = &run->p;
 	const char *home = p->root_user ? "/root" : p->profile->home;
 
-	int r = cli_seeds(&run->seeds, p, env, err);
+	int r = cli_seeds(&run->seeds, p, err);
 	if (r < 0)
 		return r;
 	run->files = xcalloc(run->seeds.n + 2, sizeof(*run->files));
@@ -352,7 +352,6 @@ int cmd_run(int argc, char **argv)
 	static struct run run;
 	struct plan *p = &run.p;
 	struct err e = { 0 };
-	struct env_set env = { 0 };
 	char **env_text = NULL;
 	size_t n_env = 0;
 	int exit_code = CLI_EXIT_REFUSED, log_fd = -1, policy_fd = -1;
@@ -373,9 +372,9 @@ int cmd_run(int argc, char **argv)
 	if (plan_image_ok(p, &e) < 0)
 		goto fail;
 	changeset_make_id(id, p->projects[0].path);
-	if (cli_env(&env, p, id, &e) < 0 || env_check(&env, p->profile, &e) < 0)
+	if (cli_env(p, id, &e) < 0 || env_check(&p->env, p->profile, &e) < 0)
 		goto fail;
-	say_first(p, &env);
+	say_first(p);
 	state_dirs_fini(&p->dirs);
 	if (refuse_no_sandbox(p, &e) < 0 || plan_host(p, &e) < 0 ||
 	    run_get_image(p, &run.img, p->quiet, &e) < 0 ||
@@ -394,9 +393,9 @@ int cmd_run(int argc, char **argv)
 	if (make_net_spec(&run, id, events_path, &net, &policy_fd, &e) < 0)
 		goto fail;
 	const struct span cas = span_of(p->netplan.ca.pem.p, p->netplan.ca.pem.len);
-	if (make_files(&run, &env, cas, &e) < 0)
+	if (make_files(&run, cas, &e) < 0)
 		goto fail;
-	env_text = env_strings(&env, &n_env);
+	env_text = env_strings(&p->env, &n_env);
 	size_t n = 0;
 	const char **all = make_argv(p, &n);
 	struct session_opts so = {
@@ -454,7 +453,6 @@ fail:
 	exit_code = cli_fail(&e);
 out:
 	env_strings_free(env_text);
-	env_fini(&env);
 	free_files(&run);
 	auto_close_(&log_fd);
 	auto_close_(&policy_fd);

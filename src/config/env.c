@@ -420,6 +420,14 @@ const char *env_value(const struct env_set *e, const char *name)
 	return v ? v->value : NULL;
 }
 
+bool env_is_key(const struct env_var *v, const struct profile *p)
+{
+	return v->fate == ENV_PASSED &&
+	       (profile_texts_have(&p->credentials.env, v->name) ||
+	        profile_texts_have(&p->env.metered, v->name) || strcmp(v->name, "GH_TOKEN") == 0 ||
+	        strcmp(v->name, "GITHUB_TOKEN") == 0);
+}
+
 static const char *why_missing(const struct env_var *v)
 {
 	switch (v->fate) {

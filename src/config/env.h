@@ -90,6 +90,8 @@ int env_build(struct env_set *out, const struct env_in *in, struct err *err) MUS
 void env_fini(struct env_set *e);
 
 const struct env_var *env_find(const struct env_set *e, const char *name);
+/* Is it passed, and a key: one of credentials.env or metered, or a token for git hosts? */
+bool env_is_key(const struct env_var *v, const struct profile *p);
 /* Its value when it is passed, else NULL. */
 const char *env_value(const struct env_set *e, const char *name);
 

@@ -186,6 +186,30 @@ def test_hosts_and_egress(tmp):
 # ---- run -------------------------------------------------------------------
 
 
+def test_info_says_what_a_run_would(tmp):
+    """Keys by name, and a refusal with the words of run."""
+    h = Home(tmp)
+    env = {"GEMINI_API_KEY": SECRET, "ANTHROPIC_API_KEY": SECRET, "GH_TOKEN": SECRET}
+    got, _ = h.json("info", "info", "gemini", env=env)
+    assert got["credentials"] == ["GEMINI_API_KEY"], got
+    got, _ = h.json("info", "info", "claude", "--env-forward", "GH_TOKEN", env=env)
+    assert got["credentials"] == ["GH_TOKEN"], got
+    p = h.run("info", "gemini", env=env)
+    assert "keys        GEMINI_API_KEY   in the guest's environment" in p.stdout, p
+    p = h.run("info", "claude", env=env)
+    assert "keys        none" in p.stdout, p
+    for argv in (("hermes",), ("ubuntu",)):
+        got, p = h.json("info", "info", *argv)
+        want = got["reason"]
+        assert not got["can_run"] and p.returncode == 3, p
+        h.fails(want, "run", *argv)
+        p = h.run("info", *argv)
+        assert "refused     " + want in p.stdout and "\nhint: " in p.stdout, p
+    h.profile("own.yaml", "name: own\nimage: base\ncommand: [x]\nenv: {required: [A]}\n")
+    got, _ = h.json("info", "info", "own")
+    assert got["reason"] == "own needs what is not there: A" and not got["can_run"], got
+
+
 def test_unknown_and_invalid(tmp):
     h = Home(tmp)
     p = h.fails("unknown agent 'cluade'", "run", "cluade")
