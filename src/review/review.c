@@ -568,7 +568,8 @@ static int open_applied(struct review *r, struct err *err)
 		    strcmp(m->id, r->meta.id) == 0)
 			continue;
 		AUTO_CLOSE int dir = path_open_dir(r->env.changes_fd, span_str(m->id));
-		int fd = dir < 0 ? -1 : path_open(dir, span_str("applied"), O_RDONLY, 0);
+		int fd = dir < 0 ? -1
+		                 : path_open(dir, span_str("applied"), O_RDONLY | O_NONBLOCK, 0);
 		if (fd >= 0)
 			r->applied_fds[r->n_applied++] = fd;
 	}

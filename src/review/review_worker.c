@@ -159,7 +159,8 @@ static void send_items(struct worker *w)
 /* Changes that a cut-off apply still has to do: looked up, not recovered. */
 static void add_plan(struct worker *w, struct buf *b)
 {
-	AUTO_CLOSE int fd = path_open(w->set->dir_fd, span_str("journal"), O_RDONLY, 0);
+	AUTO_CLOSE int fd =
+		path_open(w->set->dir_fd, span_str("journal"), O_RDONLY | O_NONBLOCK, 0);
 	AUTO_FREE char *text = NULL;
 	size_t len = 0;
 
@@ -321,7 +322,14 @@ static void report(void *arg, const struct apply_outcome *o)
 
 static int open_state(int dir_fd, const char *name, int flags)
 {
-	return path_open(dir_fd, span_str(name), flags | O_CREAT | O_NONBLOCK, 0600);
+	AUTO_CLOSE int fd = path_open(dir_fd, span_str(name), flags | O_CREAT | O_NONBLOCK, 0600);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return S_ISREG(st.st_mode) ? take_fd(&fd) : -EPROTO;
 }
 
 void review_worker_apply(const struct review *r, int sock, const uint32_t *chosen, size_t n)
