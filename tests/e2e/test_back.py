@@ -443,6 +443,19 @@ def test_empty_after_a_crash(h):
     h.wait_clean()
 
 
+def test_failed_review_is_a_failed_run(h):
+    """The command succeeded, what follows did not: that is no success, and the set is kept."""
+    p = h.project("demo", SAMPLE)
+    q = h.start(*h.shell_argv(p, ["sh", "-c", "echo x > new; echo up; read x"], flags=["--apply=auto"]))
+    assert q.stdout.readline() == b"up\n"
+    os.rename(p, p + ".old")
+    os.mkdir(p)
+    r = h.finish(q, b"\n", timeout_s=120)
+    assert r.rc == 125 and "not the directory that the sandbox saw" in r.errtext, r
+    assert os.listdir(p) == [] and len(pending(h)) == 1
+    h.wait_clean()
+
+
 def test_damaged_sandbox(h):
     """One whose state cannot be read is listed with what can be done about it."""
     state = h.path("state", "cloche")
@@ -461,6 +474,28 @@ def test_damaged_sandbox(h):
     assert os.path.exists(os.path.join(d, "scratch.img"))
     assert h.run("recover", "demo-aaaaaa", "--discard").rc == 0
     assert not os.path.exists(d)
+
+
+def test_fifo_at_our_names(h):
+    """Configuration and state: a FIFO there is an error, and not a wait for who writes to it."""
+    p = h.project("demo", SAMPLE)
+    h.run("recover")
+    os.makedirs(h.path("config", "cloche"), exist_ok=True)
+    config = h.path("config", "cloche", "config.yaml")
+    if os.path.exists(config):
+        os.unlink(config)
+    os.mkfifo(config)
+    for argv in (["info", "shell", p], ["recover"], ["run", "shell", p, "--", "true"]):
+        r = h.run(*argv, timeout_s=20)
+        assert r.rc == 125 and "config.yaml" in r.errtext, (argv, r)
+    os.unlink(config)
+    d = h.path("state", "cloche", "sandboxes", "demo-aaaaaa")
+    os.mkdir(d, 0o700)
+    os.mkfifo(os.path.join(d, "state.json"))
+    os.mkfifo(os.path.join(d, "lock"))
+    assert h.run("recover", timeout_s=20).rc in (0, 3)
+    assert h.run("recover", "demo-aaaaaa", timeout_s=20).rc == 125
+    shutil.rmtree(d)
 
 
 def test_words_that_name_nothing(h):

@@ -168,6 +168,9 @@ def test_confinement(h):
         for n in "clone inet unix".split():
             assert got[n] == "ok", (n, got[n])
         assert got["landlock"] in ("EINVAL", "EFAULT", "EOPNOTSUPP", "ok", "ENOMSG"), got
+        # an agent's own sandbox holds below ours
+        r = g.run("sh", "-c", "mkdir /tmp/d && echo x >/tmp/d/in && probe sandbox /tmp/d /etc/passwd")
+        assert (r.rc, r.out) == (0, b"inside ok, beside EACCES\n"), r
         # the same below a login shell, and on a terminal
         for k in ({"login": True}, {"pty": (24, 80)}):
             r = g.run("sh", "-c", "grep -E 'CapBnd|NoNewPrivs|Seccomp:' /proc/self/status", **k)

@@ -361,6 +361,16 @@ def test_emulation_is_said(h):
     assert "EMULATED" in r.errtext, r
 
 
+def test_older_spellings(h):
+    """Options under the names that they have elsewhere mean the same."""
+    p = h.project("demo", {"a": "1"})
+    same = ["info", "shell", p, "--network=isolated", "--json", *h.accel_flags()]
+    old = h.run(*same, "--egress-profile", "locked", "--pull", "if-not-present", "--review")
+    new = h.run(*same, "--egress", "locked", "--pull", "missing", "--apply", "ask")
+    assert old.rc == new.rc == 0, (old, new)
+    assert json.loads(old.text) == json.loads(new.text)
+
+
 def test_info_starts_nothing(h):
     p = h.project("demo", {**SAMPLE, ".env": "K=1\n"}, git=True)
     r = h.run("info", "shell", p, *h.accel_flags(), "--memory", "1g")

@@ -16,3 +16,13 @@ void no_rename_flags(void)
 		abort();
 	seccomp_release(ctx);
 }
+
+void close_fails(void)
+{
+	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
+
+	if (!ctx || seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EIO), SCMP_SYS(close), 0) < 0 ||
+	    seccomp_load(ctx) < 0)
+		abort();
+	seccomp_release(ctx);
+}

@@ -494,6 +494,8 @@ int main(int argc, char **argv)
 	env.no_cage = getenv("NO_CAGE") != NULL;
 	if (getenv("NO_RENAME_FLAGS"))
 		no_rename_flags();
+	if (getenv("CLOSE_FAILS"))
+		close_fails();
 	if (getenv("TO")) {
 		to = (struct review_to){ .project = getenv("TO_NAME"),
 			                 .path = getenv("TO"),

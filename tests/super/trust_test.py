@@ -303,6 +303,27 @@ def test_image_that_was_replaced():
                 shutil.rmtree(where)
 
 
+def test_the_directory_that_was_checked():
+    """What is scanned and served is the directory that was opened, not what has its path by now."""
+    with World(forge="victim") as w:
+        fd = os.open(w.project, os.O_RDONLY | os.O_DIRECTORY)
+        ino = os.fstat(fd).st_ino
+        with open(os.path.join(w.project, "only-here"), "w") as f:
+            f.write("x")
+        os.rename(w.project, w.project + ".old")
+        os.rename(w.victim, w.project)
+        shutil.copytree(w.project, w.victim)        # for the forger
+        kind, _, _, text = w.run(project=f"/proc/self/fd/{fd}")
+        os.close(fd)
+        assert kind == STAGED, (text, w.log())
+        assert w.meta()["projects"][0]["ino"] == ino != os.stat(w.project).st_ino
+        with open(w.sandbox("manifest"), "rb") as f:
+            assert b"only-here" in f.read()
+        r = w.cloche("apply", "-c", ID)
+        assert r.returncode == 125 and b"not the directory that the sandbox saw" in r.stderr, r
+        assert w.text("project") == "old\n"
+
+
 def test_not_files():
     """What is no regular file, or no folder, is not taken, and nothing gets a name."""
     for name in ("index", "blobs"):

@@ -8,11 +8,13 @@
 #include <linux/keyctl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -214,6 +216,32 @@ static int exhaust(void)
 	return 0;
 }
 
+/* As an agent confines itself: by landlock, to @dir; what is beside it must be shut then. */
+static int own_sandbox(const char *dir, const char *beside)
+{
+	struct {
+		uint64_t fs;
+	} rules = { .fs = 1 << 2 /* READ_FILE */ | 1 << 3 /* READ_DIR */ };
+	struct {
+		uint64_t allowed;
+		int32_t fd;
+	} __attribute__((packed)) below = { .allowed = rules.fs, .fd = open(dir, O_PATH) };
+	int set = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
+	char in[4096];
+
+	if (set < 0 || below.fd < 0 || syscall(SYS_landlock_add_rule, set, 1, &below, 0) < 0 ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    syscall(SYS_landlock_restrict_self, set, 0) < 0) {
+		perror("landlock");
+		return 1;
+	}
+	snprintf(in, sizeof(in), "%s/in", dir);
+	int ok = open(in, O_RDONLY), no = open(beside, O_RDONLY);
+	printf("inside %s, beside %s\n", ok < 0 ? strerrorname_np(errno) : "ok",
+	       no < 0 ? strerrorname_np(errno) : "ok");
+	return ok < 0 || no >= 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *w = argc > 1 ? argv[1] : "";
@@ -234,6 +262,8 @@ int main(int argc, char **argv)
 		return nest(atoi(argv[2]), (size_t)atoi(argv[3]));
 	if (strcmp(w, "breed") == 0 && argc > 2)
 		return breed(atoi(argv[2]));
+	if (strcmp(w, "sandbox") == 0 && argc > 3)
+		return own_sandbox(argv[2], argv[3]);
 	if (strcmp(w, "exhaust") == 0)
 		return exhaust();
 	return 2;

@@ -33,7 +33,7 @@ def test_status_and_reason(tmp):
 
 def test_named_tests_exist(tmp):
     for number, _, status, why in rows():
-        for rel, function in re.findall(r"`(?:tests/)?((?:unit|e2e|oracle|tools|fuzz|stress|lib|workspace|net)/[\w/]+\.(?:c|py))"
+        for rel, function in re.findall(r"`(?:tests/)?((?:unit|e2e|oracle|tools|fuzz|stress|soak|lib|workspace|net|review|super|pty|disk|bench)/[\w/]+\.(?:c|py))"
                                         r"(?::(\w+))?`", why):
             path = os.path.join(mini.ROOT, "tests", rel)
             assert os.path.exists(path), f"{number}: {rel}"

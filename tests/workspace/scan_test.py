@@ -238,9 +238,16 @@ def test_kinds():
     sock.bind("sock")
     os.chdir(start)
     os.mkfifo(os.path.join(d, ".gitignore"))
-    os.mkdir(os.path.join(d, ".git"))
-    for n in ("config", "index", "HEAD"):
-        os.mkfifo(os.path.join(d, ".git", n))
+    # every name that is opened for what it means
+    for n in (".git/config", ".git/index", ".git/HEAD", ".git/info/exclude", ".git/info/attributes",
+              ".git/objects/info/alternates", ".git/commondir", ".git/config.worktree",
+              ".git/sharedindex.0000000000000000000000000000000000000000", ".git/modules/m/config",
+              ".git/modules/m/HEAD", "sub/.git", "sub/.gitignore", ".gitmodules", ".gitattributes",
+              ".cloche.yaml", "bare/HEAD", "bare/config"):
+        os.makedirs(os.path.dirname(os.path.join(d, n)), exist_ok=True)
+        os.mkfifo(os.path.join(d, n))
+    for n in ("objects", "refs"):
+        os.makedirs(os.path.join(d, "bare", n))
     want = [b".git/HEAD", b".git/index", b".gitignore", b"fifo", b"sock"]
     if ROOT:
         os.mknod(os.path.join(d, "dev"), 0o600 | stat.S_IFCHR, os.makedev(1, 3))
@@ -293,6 +300,63 @@ def test_clocheignore_must_hold():
         s = Scan(("demo", d), want=1)
         if ".clocheignore" not in s.report["error"] or not s.report["hint"]:
             raise Failed(repr(s.report))
+
+
+def test_first_error():
+    """Two threads walk, many folders are bad: what is told is one of the causes, and never that
+    the others were stopped."""
+    d = new()
+    for i in range(300):
+        sub = os.path.join(d, "d%03d" % (i % 30), "e%03d" % i)
+        put(sub, "x")
+        if i % 3 == 0:
+            with open(os.path.join(sub, ".clocheignore"), "wb") as f:
+                f.write(b"a" * 5000)    # a line that is too long
+    for _ in range(20):
+        s = Scan(("demo", d), want=1)
+        if ".clocheignore" not in s.report["error"] or ".clocheignore" not in s.err:
+            raise Failed(repr((s.report, s.err)))
+        for word in ("cancel", "abort", "interrupted", "stopped"):
+            if word in s.err.lower():
+                raise Failed(s.err)
+
+
+def test_unreadable_among_many():
+    """A file that cannot be read stops nothing, and is named."""
+    if not ROOT:
+        return
+    d = new()
+    for i in range(1000):
+        put(d, "f%04d" % i)
+    os.chmod(os.path.join(d, "f0777"), 0)
+    s = Scan(("demo", d), uid=NOBODY)
+    eq(s.names("unreadable"), [b"f0777"])
+
+
+def test_threads():
+    """More than one of them looks at a tree."""
+    d = new()
+    for i in range(400):
+        for k in range(50):
+            put(d, "d%03d/f%02d" % (i, k))
+    fds = [os.open(d, os.O_RDONLY)] + [os.open(os.path.join(TMP, n), os.O_RDWR | os.O_CREAT, 0o600)
+                                       for n in ("t1", "t2")]
+    most = 0
+    for _ in range(10):
+        p = subprocess.Popen([SCAN, "--project", "a=%d" % fds[0], "--manifest", str(fds[1]), "--meta",
+                              str(fds[2])], pass_fds=fds, env=SCAN_ENV)
+        while p.poll() is None:
+            try:
+                most = max(most, len(os.listdir("/proc/%d/task" % p.pid)))
+            except FileNotFoundError:
+                pass
+        eq(p.returncode, 0)
+        if most > 1:
+            break
+    for fd in fds:
+        os.close(fd)
+    if most < 2:
+        raise Failed("one thread only")
 
 
 def test_gitignore():
