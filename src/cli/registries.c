@@ -126,7 +126,7 @@ struct env {
 /* The variables of all probes; a tool must not see the rest, and must not ask the network. */
 static void make_env(struct env *e, struct hash_state *h, const char *home)
 {
-	static const char *const ours[] = { "PATH=" SYSTEM_PATH, "LC_ALL=C.UTF-8",
+	static const char *const ours[] = { ("PATH=" SYSTEM_PATH), "LC_ALL=C.UTF-8",
 		                            "npm_config_update_notifier=false",
 		                            "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_INPUT=1" };
 	extern char **environ;

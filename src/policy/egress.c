@@ -284,7 +284,7 @@ static int rules_reserve(struct egress *e)
 	if (e->n < e->cap)
 		return 0;
 	size_t cap = e->cap ? e->cap * 2 : 16;
-	struct node **p = realloc(e->rules, cap * sizeof(*p));
+	struct node **p = realloc(e->rules, cap * sizeof(struct node *));
 	if (!p)
 		return -ENOMEM;
 	e->rules = p;
@@ -650,7 +650,8 @@ static int rule_take(struct egress *e, struct rd *r)
 	if (r->bad || (flags & ~(FLAG_WILD | FLAG_DENY)) ||
 	    (text.len && memchr(text.p, '\0', text.len)) || !host_name_ok(name))
 		return -EPROTO;
-	memcpy(v.host.name, name.p, name.len);
+	if (name.len) /* always: the grammar has no empty name */
+		memcpy(v.host.name, name.p, name.len);
 	if (text.len)
 		memcpy(note, text.p, text.len);
 	v.host.wild = flags & FLAG_WILD;
