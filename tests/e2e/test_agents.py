@@ -79,7 +79,7 @@ def build(h, agent, env):
     print(f"packages of {agent}: {time.monotonic() - t:.1f} s")
 
 
-def session(h, agent, words, flags, values, timeout_s=200):
+def session(h, agent, words, flags, values, timeout_s=200, may_be_refused=False):
     """One headless session; the requests that the model got."""
     env = h.env(XDG_CACHE_HOME=agents_cache(h), **user_npm())
     build(h, agent, env)
@@ -101,7 +101,7 @@ def session(h, agent, words, flags, values, timeout_s=200):
     out = "".join(str(q["results"]) for q in got)
     assert "agent" in out and "hello from the model" in out, out
     # nothing else was tried: the switches of the profile leave it no reason
-    assert "refused" not in r.errtext, r.errtext
+    assert may_be_refused or "refused" not in r.errtext, r.errtext
     return got
 
 
@@ -136,7 +136,8 @@ def test_opencode(h):
     config = {"model": "anthropic/claude-sonnet-4-5",
               "provider": {"anthropic": {"options": {"baseURL": "@URL@/v1"}}}}
     session(h, "opencode", ["run", "go"], ["--allow-env", "ANTHROPIC_API_KEY"],
-            {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "ANTHROPIC_API_KEY": KEY}, timeout_s=500)
+            {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "ANTHROPIC_API_KEY": KEY}, timeout_s=500,
+            may_be_refused=True)    # in the background it looks for a package of its plugins
 
 
 test_opencode.timeout_s = 800   # an emulated machine is very slow at its run-time's code

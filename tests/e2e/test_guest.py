@@ -383,7 +383,7 @@ def test_terminal(h):
         time.sleep(1)
         g.write(ch, b"\x1a")
         g.until(lambda: b"Stopped" in c.out[wire.OUT], 30)
-        g.write(ch, b"kill %1; exit 12\n")
+        g.write(ch, b"kill %1; wait; exit 12\n")   # a job that is still stopped holds exit back
         assert g.wait_exit(ch, 30) == 12
         g.eof(ch)
         # the end of the input
