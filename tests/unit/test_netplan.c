@@ -82,6 +82,7 @@ static void test_option_values(void **state UNUSED)
 		int r = netopts_take(&o, t[i].id, t[i].value, &e);
 		if ((r < 0) != (t[i].want != NULL) || (t[i].want && !strstr(e.text, t[i].want)))
 			fail_msg("'%s': %d '%s'", t[i].value, r, e.text);
+		netopts_fini(&o);
 	}
 }
 
@@ -161,6 +162,7 @@ static void test_settle(void **state UNUSED)
 		if ((r < 0) != (t[i].want != NULL) || (t[i].want && !strstr(e.text, t[i].want)))
 			fail_msg("%s: %d '%s'", t[i].why, r, e.text);
 		assert_int_equal(o.profile, EGRESS_LOCKED);
+		netopts_fini(&o);
 	}
 	/* one number of localhost cannot be two things */
 	static struct netopts o;
