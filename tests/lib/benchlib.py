@@ -205,7 +205,7 @@ class Bare:
         self.argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-nographic",
                      "-no-reboot", "-M", "microvm,x-option-roms=off,isa-serial=off,acpi=on",
                      "-accel", "tcg,thread=single" if tcg else "kvm",
-                     "-cpu", "max" if tcg else "host", "-m", f"{memory_mib}M",
+                     "-cpu", "max,erms=off" if tcg else "host", "-m", f"{memory_mib}M",
                      "-smp", str(cpus), "-kernel", f"{image}/vmlinux", "-initrd", initrd]
 
     def to_pid1(self):

@@ -72,7 +72,7 @@ class Guest:
         argv = [*prefix, "qemu-system-x86_64", "-M",
                 "microvm,x-option-roms=off,acpi=on,isa-serial=" + ("on" if console else "off"),
                 "-accel", "tcg,thread=single" if accel == "tcg" else accel,
-                "-cpu", "max" if accel == "tcg" else "host",
+                "-cpu", "max,erms=off" if accel == "tcg" else "host",
                 "-m", str(memory_mib), "-smp", str(cpus), "-nodefaults", "-no-user-config",
                 "-nographic", "-no-reboot", "-kernel", os.path.join(image, "vmlinux"),
                 "-initrd", initrd, "-append", cmdline,
