@@ -77,6 +77,40 @@ void sha512_final(struct sha512_state *s, uint8_t out[SHA512_BYTES])
 	ASSERT(r == 0);
 }
 
+_Static_assert(sizeof(crypto_hash_sha256_state) <= SHA256_STATE_BYTES, "state fits");
+_Static_assert(crypto_hash_sha256_BYTES == SHA256_BYTES, "digest");
+
+static crypto_hash_sha256_state *st256(struct sha256_state *s)
+{
+	return (crypto_hash_sha256_state *)(void *)s->opaque;
+}
+
+void sha256_init(struct sha256_state *s)
+{
+	int r = crypto_hash_sha256_init(st256(s));
+
+	ASSERT(r == 0);
+}
+
+void sha256_update(struct sha256_state *s, const void *p, size_t n)
+{
+	int r = crypto_hash_sha256_update(st256(s), p, n);
+
+	ASSERT(r == 0);
+}
+
+void sha256_final(struct sha256_state *s, uint8_t out[SHA256_BYTES])
+{
+	int r = crypto_hash_sha256_final(st256(s), out);
+
+	ASSERT(r == 0);
+}
+
+void sha256_hex(char dst[SHA256_HEX_BYTES], const uint8_t sum[SHA256_BYTES])
+{
+	(void)sodium_bin2hex(dst, SHA256_HEX_BYTES, sum, SHA256_BYTES);
+}
+
 uint64_t hash_keyed(const uint8_t key[HASH_KEY_BYTES], const void *p, size_t n)
 {
 	uint64_t v;

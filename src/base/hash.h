@@ -46,6 +46,17 @@ void sha512_init(struct sha512_state *s);
 void sha512_update(struct sha512_state *s, const void *p, size_t n);
 void sha512_final(struct sha512_state *s, uint8_t out[SHA512_BYTES]);
 
+/* SHA-256 (FIPS 180-4): what names the parts of an OCI image. */
+enum { SHA256_BYTES = 32, SHA256_HEX_BYTES = 2 * SHA256_BYTES + 1, SHA256_STATE_BYTES = 128 };
+struct sha256_state {
+	_Alignas(16) uint8_t opaque[SHA256_STATE_BYTES];
+};
+void sha256_init(struct sha256_state *s);
+void sha256_update(struct sha256_state *s, const void *p, size_t n);
+void sha256_final(struct sha256_state *s, uint8_t out[SHA256_BYTES]);
+/* Lower-case hex with a final NUL. */
+void sha256_hex(char dst[SHA256_HEX_BYTES], const uint8_t sum[SHA256_BYTES]);
+
 /* Fill @p with @n random bytes of the kernel; never fails (waits for the pool). */
 void random_bytes(void *p, size_t n);
 

@@ -296,6 +296,16 @@ static void test_hash(void **state UNUSED)
 	assert_int_equal(hash_parse(&back, hex), -EINVAL);
 	assert_int_equal(hash_parse(&back, hex + 1), -EINVAL);
 	assert_int_equal(hash_parse(&back, ""), -EINVAL);
+
+	struct sha256_state s256;
+	uint8_t sum[SHA256_BYTES];
+	sha256_init(&s256);
+	sha256_update(&s256, "a", 1);
+	sha256_update(&s256, "bc", 2);
+	sha256_final(&s256, sum);
+	sha256_hex(hex, sum); /* FIPS 180-4, example "abc" */
+	assert_string_equal(hex,
+	                    "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
 int main(void)
