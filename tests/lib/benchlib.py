@@ -203,7 +203,7 @@ class Bare:
             line += f" no_timer_check tsc=reliable tsc_early_khz={tsc_khz()}"
         self.line = line
         self.argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-nographic",
-                     "-no-reboot", "-M", "microvm,x-option-roms=off,isa-serial=off,acpi=on",
+                     "-no-reboot", "-bios", "qboot.rom", "-M", "microvm,x-option-roms=off,isa-serial=off,acpi=on",
                      "-accel", "tcg,thread=single" if tcg else "kvm",
                      "-cpu", "max,erms=off" if tcg else "host", "-m", f"{memory_mib}M",
                      "-smp", str(cpus), "-kernel", f"{image}/vmlinux", "-initrd", initrd]
