@@ -13,6 +13,9 @@ import time
 
 import wire
 
+# not in the PATH of an ordinary user
+MKFS = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "mkfs.ext4"
+
 SCRATCH_BYTES = 8 << 30
 
 
@@ -60,7 +63,7 @@ class Guest:
         if not os.path.exists(self.scratch):
             with open(self.scratch, "wb") as f:
                 f.truncate(SCRATCH_BYTES)
-            subprocess.run(["mkfs.ext4", "-q", "-F", "-m0", "-O", "^resize_inode,sparse_super2",
+            subprocess.run([MKFS, "-q", "-F", "-m0", "-O", "^resize_inode,sparse_super2",
                             "-E", "lazy_itable_init=1,nodiscard,packed_meta_blocks=1",
                             self.scratch], check=True)
         disks.append(("scratch", self.scratch, False))
@@ -74,7 +77,7 @@ class Guest:
                 "-accel", "tcg,thread=single" if accel == "tcg" else accel,
                 "-cpu", "max,erms=off" if accel == "tcg" else "host",
                 "-m", str(memory_mib), "-smp", str(cpus), "-nodefaults", "-no-user-config",
-                "-nographic", "-no-reboot", "-kernel", os.path.join(image, "vmlinux"),
+                "-nographic", "-no-reboot", "-bios", "qboot.rom", "-kernel", os.path.join(image, "vmlinux"),
                 "-initrd", initrd, "-append", cmdline,
                 "-device", "virtio-serial-device",
                 "-chardev", f"socket,id=c0,fd={theirs.fileno()}",
