@@ -25,7 +25,7 @@ fi
 missing=
 for p in $wanted; do
 	case $(dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null) in
-	*installed*) ;;
+	installed) ;;
 	*) missing="$missing $p" ;;
 	esac
 done

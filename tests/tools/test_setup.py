@@ -25,7 +25,7 @@ def world(tmp, uid, have, sudo=None, apt="exit 0"):
         os.symlink(shutil.which(t), os.path.join(d, t))
     script(d, "id", f"echo {uid}\n")
     script(d, "dpkg-query", f'for p; do :; done\ncase " {have} " in *" $p "*|*" all "*) echo installed;;'
-                            ' *) exit 1;; esac\n')
+                            ' *) echo not-installed;; esac\n')
     script(d, "apt-get", f'echo "$(id -u) $*" >>{tmp}/apt.log\n{apt}\n')
     if sudo is not None:
         script(d, "sudo", sudo)
