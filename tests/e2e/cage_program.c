@@ -72,10 +72,15 @@ static int inside(const char *own_path, bool empty_root)
 	if (empty_root) {
 		DIR *d = opendir("/");
 
-		/* not readable under landlock; else exactly what was bound */
-		for (struct dirent *e; d && (e = readdir(d));)
+		/* not readable under landlock; else exactly what was bound, and the way to it */
+		for (struct dirent *e; d && (e = readdir(d));) {
+			size_t n = strlen(e->d_name);
+
+			if (strncmp(own_path + 1, e->d_name, n) == 0 && own_path[1 + n] == '/')
+				continue;
 			if (strcmp(e->d_name, "home") == 0 || strcmp(e->d_name, "root") == 0)
 				return __LINE__;
+		}
 	}
 	return 0;
 }
