@@ -173,6 +173,7 @@ static void test_argv(void **state UNUSED)
 	assert_true(has(&a, "-nodefaults", NULL));
 	assert_true(has(&a, "-no-user-config", NULL));
 	assert_true(has(&a, "-no-reboot", NULL));
+	assert_true(has(&a, "-bios", "qboot.rom"));
 	assert_true(has(&a, "-sandbox",
 	                "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"));
 	assert_true(has(&a, "-accel", "tcg,thread=single"));
