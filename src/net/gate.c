@@ -500,10 +500,15 @@ static void judge_syn(struct gate *g, struct packet *p, const struct gate_flow_k
 {
 	int why = judge_end(g, p->dst, p->dport);
 
-	if (why == 0 && (g->n_flows == g->c.flows_max || g->n_half == g->c.half_open_max))
+	if (why == 0 && g->n_flows == g->c.flows_max)
 		why = NETMSG_DROP_FLOWS;
 	if (why) {
 		refuse_tcp(g, p, out, why);
+		return;
+	}
+	/* room comes as soon as the guest acknowledges those before: the SYN comes again */
+	if (g->n_half == g->c.half_open_max) {
+		refuse(out, 0);
 		return;
 	}
 	packet_cut_payload(p);
