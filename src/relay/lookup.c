@@ -325,26 +325,6 @@ static bool from_hosts(struct relay *r, uint16_t id, const char *name)
 	return true;
 }
 
-/* Names of our own, which no server knows: the user's services, and nothing else here. */
-static bool of_cloche(struct relay *r, uint16_t id, uint16_t qtype, const char *name)
-{
-	static const uint32_t service = JUDGE_SERVICE_ADDR;
-	static const char suffix[] = ".cloche";
-	const uint16_t *ports;
-	size_t len = strlen(name);
-
-	if (strcmp(name, JUDGE_SERVICE_NAME) == 0 && egress_services(r->policy, &ports) > 0) {
-		reply(r, id, NETMSG_NOERROR, JUDGE_TTL_SERVICE_S, &service, qtype == 1 ? 1 : 0);
-		return true;
-	}
-	if (strcmp(name, suffix + 1) != 0 &&
-	    (len < sizeof(suffix) || strcmp(name + len - (sizeof(suffix) - 1), suffix) != 0))
-		return false;
-	tell(r, name, "refused", why_name(WHY_NAME), NULL, NULL, 0);
-	reply(r, id, NETMSG_NXDOMAIN, 0, NULL, 0);
-	return true;
-}
-
 enum { TYPE_A = 1 };
 
 /*
@@ -364,6 +344,27 @@ static const char *other_type(uint16_t qtype)
 			return t[i].name;
 	}
 	return qtype == TYPE_A ? NULL : "other";
+}
+
+/* Names of our own, which no server knows: the user's services, and nothing else here. */
+static bool of_cloche(struct relay *r, uint16_t id, uint16_t qtype, const char *name)
+{
+	static const uint32_t service = JUDGE_SERVICE_ADDR;
+	static const char suffix[] = ".cloche";
+	const uint16_t *ports;
+	size_t len = strlen(name);
+
+	if (strcmp(name, JUDGE_SERVICE_NAME) == 0 && egress_services(r->policy, &ports) > 0) {
+		reply(r, id, NETMSG_NOERROR, JUDGE_TTL_SERVICE_S, &service,
+		      qtype == TYPE_A ? 1 : 0);
+		return true;
+	}
+	if (strcmp(name, suffix + 1) != 0 &&
+	    (len < sizeof(suffix) || strcmp(name + len - (sizeof(suffix) - 1), suffix) != 0))
+		return false;
+	tell(r, name, "refused", why_name(WHY_NAME), other_type(qtype), NULL, 0);
+	reply(r, id, NETMSG_NXDOMAIN, 0, NULL, 0);
+	return true;
 }
 
 void lookup_question(struct relay *r, uint16_t id, uint16_t qtype, const char *name)

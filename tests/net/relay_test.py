@@ -612,6 +612,10 @@ class Questions(RelayCase):
         self.assertEqual({e["name"] for e in r.events(ev="dns", verdict="refused", reason="name")},
                          {"evil.test", "test", "xa.test", "a.test.evil.test", "wild.test", "no.wild.test",
                           "secret.data.evil.test", "x.cloche", "cloche"})
+        # of the two questions of one lookup, one counts
+        for name in ("evil.test", "x.cloche"):
+            self.assertEqual([e.get("detail") for e in r.events(ev="dns", name=name)],
+                             [None, "AAAA", "HTTPS", "TXT"])
         self.lab.dns.set("x.y.wild.test", [ONE])
         self.assertEqual(r.lookup("x.y.wild.test"), (NOERROR, [ONE]))
 
