@@ -424,11 +424,15 @@ static void open_by(struct check *k, const char *id, const char *flag, const cha
 }
 
 /* What the relay would say to an address that no name gave. */
-static void check_address(struct check *k, const struct egress *e, uint32_t addr, const char *text)
+static void check_address(struct check *k, const struct egress *e, uint32_t addr, uint16_t port,
+                          const char *text)
 {
-	const char *closed = egress_addr_closed(e, addr);
+	const char *closed = egress_addr_closed(e, addr), *why;
 
-	if (closed && strcmp(closed, "loopback") == 0) {
+	if (egress_port_closed(port, &why)) {
+		(void)snprintf(k->why, sizeof(k->why), "port %u is closed in every profile (%s)",
+		               port, why);
+	} else if (closed && strcmp(closed, "loopback") == 0) {
 		(void)snprintf(k->why, sizeof(k->why), "it is this machine itself (loopback)");
 		open_by(k, NULL, "--host-service",
 		        "PORT opens one port of it, as host.cloche:PORT");
@@ -544,7 +548,12 @@ static int verb_check(struct net_cmd *c, char **words, size_t n, struct err *err
 	}
 	AUTO_FREE char *bare = xstrndup(words[0], strcspn(words[0], ":"));
 	bool is_addr = ip4_parse(&addr, span_str(bare)) == 0;
-	int r = is_addr ? 0 : host_pattern_parse(&h, span_str(words[0]), &why);
+	const char *port = words[0] + strlen(bare);
+	int r = 0;
+	if (!is_addr)
+		r = host_pattern_parse(&h, span_str(words[0]), &why);
+	else if (*port)
+		r = config_port(port + 1, &h.port, &why);
 	if (r == 0 && h.wild) {
 		r = -EINVAL;
 		why = "one name, not a pattern";
@@ -563,7 +572,7 @@ static int verb_check(struct net_cmd *c, char **words, size_t n, struct err *err
 		(void)snprintf(k.why, sizeof(k.why), "offline has no network");
 		open_by(&k, NULL, "--network", "isolated");
 	} else if (is_addr) {
-		check_address(&k, p.policy, addr, bare);
+		check_address(&k, p.policy, addr, h.port, bare);
 	} else {
 		check_name(&k, p.policy, &h, id);
 	}

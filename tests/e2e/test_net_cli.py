@@ -171,7 +171,10 @@ def test_check(h):
     assert r.rc == 0 and "permissive" in r.text, r
     r = h.run("net", "check", "new.example", "--network", "offline")
     assert r.rc == 3 and "offline" in r.text, r
-    for word, text in (("*.corp.example", "not a pattern"), ("a b", "letters"), ("a.example:0", "1 to 65535"), ("", "'")):
+    r = h.run("net", "check", "192.0.2.1:25", "--egress", "permissive")
+    assert r.rc == 3 and "port 25" in r.text, r
+    for word, text in (("*.corp.example", "not a pattern"), ("a b", "letters"), ("a.example:0", "1 to 65535"), ("", "'"),
+                       ("192.0.2.1:99999", "1 to 65535"), ("192.0.2.1:", "1 to 65535"), ("10.1.2.3:http", "1 to 65535")):
         r = h.run("net", "check", word)
         assert r.rc == 2 and text in r.errtext, (word, r)
 
