@@ -51,7 +51,8 @@ enum cage_role {
 	                workspace fd, copies, FICLONERANGE; as root it keeps what chown needs */
 	CAGE_REVIEW, /* one thread; opens read-only below the fs entries, writes to its fds */
 	CAGE_RELAY,  /* one thread; in the host's network: makes TCP and UDP sockets, connects,
-	                accepts on inherited ones; never binds; no open */
+	                binds (to learn whether an address is the host's), accepts on inherited
+	                ones; never listens; no open */
 	CAGE_NET,    /* one thread; sendmsg, recvmsg, AF_UNIX socketpairs of its own; no open */
 	CAGE_SWITCH, /* one thread; accept, sendmsg, recvmsg on inherited sockets; no open */
 	CAGE_QEMU,   /* execve, then a deny-list (EPERM): see cloche-cage */

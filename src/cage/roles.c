@@ -205,7 +205,7 @@ static const int socket_calls[] = {
 };
 
 /* What is more than talking: where to is not for a filter to see. */
-static const int dial_calls[] = { SCMP_SYS(connect) };
+static const int dial_calls[] = { SCMP_SYS(connect), SCMP_SYS(bind) };
 
 /* What libraries try on their own, and go on without. */
 static const struct {

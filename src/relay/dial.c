@@ -56,13 +56,33 @@ static bool on_interface(int fd, uint32_t addr)
 }
 
 /*
+ * Whether the kernel takes packets to @addr for its own, however it came to that: by an
+ * address of an interface, or by a local route (whose source may be any). Only what is
+ * local can be bound to. Return: 1, 0, or -1 when it does not tell.
+ */
+static int is_local(int fd, uint32_t addr)
+{
+	const struct sockaddr_in a = sockaddr_of(addr, 0),
+				 nobody = sockaddr_of(IP4(240, 0, 0, 1), 0);
+
+	if (bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
+		return errno == EADDRNOTAVAIL ? 0 : -1;
+	/* ip_nonlocal_bind: then anything can be, also what nobody has */
+	AUTO_CLOSE int other = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (other < 0 || bind(other, (const struct sockaddr *)&nobody, sizeof(nobody)) == 0)
+		return -1;
+	return 1;
+}
+
+/*
  * Where a route leads to ourselves we mostly speak as the address that we speak to. Two
  * kinds have another: what lies in 127.0.0.0/8 (127.0.0.1 speaks), and the second and
- * further addresses of one network on an interface (the first one speaks).
+ * further addresses of one network on an interface (the first one speaks); for these the
+ * interfaces are asked, where is_local() could not tell.
  */
-static bool is_own(int fd, uint32_t addr, uint32_t me)
+static bool is_own(int fd, uint32_t addr, uint32_t me, bool ask)
 {
-	return me == addr || me >> 24 == IN_LOOPBACKNET || on_interface(fd, addr);
+	return me == addr || me >> 24 == IN_LOOPBACKNET || (ask && on_interface(fd, addr));
 }
 
 bool dial_own(const struct egress *policy, uint32_t addr)
@@ -73,11 +93,15 @@ bool dial_own(const struct egress *policy, uint32_t addr)
 
 	if (fd < 0)
 		return true; /* no descriptor: no way to know, so no */
+	int local = is_local(fd, addr);
+	if (local == 1)
+		return !opened_alone(policy, addr);
 	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0)
 		return errno == EACCES; /* a broadcast address; else: no route, no harm */
 	if (getsockname(fd, (struct sockaddr *)&me, &len) < 0)
 		return true;
-	return is_own(fd, addr, ntohl(me.sin_addr.s_addr)) && !opened_alone(policy, addr);
+	return is_own(fd, addr, ntohl(me.sin_addr.s_addr), local != 0) &&
+	       !opened_alone(policy, addr);
 }
 
 int dial(const struct egress *policy, int type, uint32_t addr, uint16_t port, enum why *out_why,
