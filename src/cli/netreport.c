@@ -236,10 +236,19 @@ bool netreport_is_request(const struct netevent *e)
 	return strcmp(e->ev, "flow") == 0 || strcmp(e->ev, "udp") == 0;
 }
 
+struct refused {
+	struct netsum s;
+	uint64_t lost;
+};
+
 static int add_refused(void *arg, const struct netevent *e)
 {
+	struct refused *r = arg;
+
 	if (e->verdict == NETEVENT_REFUSED && netreport_is_request(e))
-		netsum_add(arg, e, false);
+		netsum_add(&r->s, e, false);
+	if (strcmp(e->ev, "lost") == 0)
+		r->lost += e->count;
 	return 0;
 }
 
@@ -247,31 +256,35 @@ int netreport_refused(struct buf *b, const char *path)
 {
 	AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	AUTO_BUF struct buf carry = { 0 };
-	struct netsum s = { 0 };
+	struct refused all = { 0 };
+	struct netsum *s = &all.s;
 	char seen[160];
 	uint64_t bad = 0;
 	int r;
 
 	if (fd < 0)
 		return errno == ENOENT ? 0 : -errno;
-	r = netevent_each(fd, &carry, add_refused, &s, &bad);
-	netsum_sort(&s);
-	if (r == 0 && s.total)
-		r = buf_printf(b, "refused: %llu request%s", (unsigned long long)s.total,
-		               s.total == 1 ? "" : "s");
-	if (r == 0 && s.n)
-		r = buf_printf(b, " to %zu host%s (", s.n, s.n == 1 ? "" : "s");
-	for (size_t i = 0; r == 0 && i < s.n && i < REFUSED_SHOWN; i++)
+	r = netevent_each(fd, &carry, add_refused, &all, &bad);
+	netsum_sort(s);
+	if (r == 0 && s->total)
+		r = buf_printf(b, "refused: %llu request%s", (unsigned long long)s->total,
+		               s->total == 1 ? "" : "s");
+	if (r == 0 && s->n)
+		r = buf_printf(b, " to %zu host%s (", s->n, s->n == 1 ? "" : "s");
+	for (size_t i = 0; r == 0 && i < s->n && i < REFUSED_SHOWN; i++)
 		r = buf_printf(b, "%s%s %llu", i ? ", " : "",
-		               vis_str(seen, sizeof(seen), span_str(s.v[i].host)),
-		               (unsigned long long)s.v[i].count);
-	if (r == 0 && s.n)
-		r = buf_printf(b, "%s)", s.n > REFUSED_SHOWN ? ", ..." : "");
-	if (r == 0 && s.total)
+		               vis_str(seen, sizeof(seen), span_str(s->v[i].host)),
+		               (unsigned long long)s->v[i].count);
+	if (r == 0 && s->n)
+		r = buf_printf(b, "%s)", s->n > REFUSED_SHOWN ? ", ..." : "");
+	if (r == 0 && s->total)
 		r = buf_printf(b, "   cloche net log --denied\n");
 	if (r == 0 && bad)
 		r = buf_printf(b, "cloche: %llu lines of the network's log could not be read\n",
 		               (unsigned long long)bad);
-	netsum_fini(&s);
+	if (r == 0 && all.lost)
+		r = buf_printf(b, "cloche: %llu lines of the network's log could not be written\n",
+		               (unsigned long long)all.lost);
+	netsum_fini(s);
 	return r;
 }

@@ -66,6 +66,16 @@ static void reply(struct relay *r, uint32_t number, int code, const char *why)
 		relay_stop(r, 0, "monitor");
 }
 
+void control_lost(struct relay *r, const char *why)
+{
+	uint8_t b[RELAYCTL_TEXT_MAX + 64];
+	const struct relayctl m = { .type = RELAYCTL_LOST, .text = span_str(why) };
+	size_t n = relayctl_put(b, sizeof(b), &m);
+
+	ASSERT(n > 0);
+	(void)!fd_send(r->o->control, b, n, NULL, 0); /* the program's log has it, too */
+}
+
 static bool file_message(struct relay *r, const struct relayctl *m)
 {
 	if (m->type == RELAYCTL_RESOLV)

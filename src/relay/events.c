@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/events.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/ip.h"
@@ -116,6 +118,10 @@ struct events {
 	int fd;
 	uint64_t bytes, bytes_max;
 	bool full;
+	bool torn;           /* the last line has no end */
+	uint64_t lost, told; /* lines; and how many of them the log tells of */
+	void (*on_lost)(void *arg, int code);
+	void *arg;
 	unsigned lines; /* in this window */
 	struct loop_timer window;
 	struct kind kinds[KINDS_MAX];
@@ -130,18 +136,50 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+/* What is written of a line stays, and is ended before the next one. */
+static int append(struct events *e, const char *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t k = write(e->fd, p, n);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return k < 0 ? -errno : -ENOSPC;
+		p += k;
+		n -= (size_t)k;
+		e->bytes += (size_t)k;
+		e->torn = p[-1] != '\n';
+	}
+	return 0;
+}
+
 static bool write_line(struct events *e, const struct event *ev)
 {
-	char line[EVENT_LINE_MAX];
-	size_t n = event_put(line, sizeof(line), now_ms(), ev);
+	char line[1 + EVENT_LINE_MAX] = "\n";
+	size_t n = event_put(line + 1, sizeof(line) - 1, now_ms(), ev), before = e->torn ? 1 : 0;
 
 	ASSERT(n > 0); /* every field has its limit, and the line room for all */
-	if (n > e->bytes_max - e->bytes)
+	if (n + before > e->bytes_max - e->bytes)
 		return false;
-	e->bytes += n;
-	/* a full disk: the decision holds, and nobody is there to be told */
-	(void)!fd_write_all(e->fd, line, n);
+	int r = append(e, line + 1 - before, n + before);
+	if (r < 0 && e->lost++ == 0 && e->on_lost)
+		e->on_lost(e->arg, r);
 	return true;
+}
+
+/* Lines were lost, and it goes on. */
+static void tell_lost(struct events *e)
+{
+	struct event ev = { .ev = "lost", .count = e->lost - e->told };
+	uint64_t before = e->lost;
+
+	if (ev.count == 0)
+		return;
+	if (write_line(e, &ev) && e->lost == before)
+		e->told = before;
+	else
+		e->lost = before; /* that line is not one of them */
 }
 
 static void emit(struct events *e, const struct event *ev)
@@ -152,6 +190,7 @@ static void emit(struct events *e, const struct event *ev)
 	if (e->full)
 		return;
 	e->bytes_max -= EVENT_LINE_MAX;
+	tell_lost(e);
 	e->full = !write_line(e, ev);
 	e->bytes_max += EVENT_LINE_MAX;
 	if (e->full)
@@ -178,16 +217,22 @@ static void on_window(void *arg)
 	flush(e);
 }
 
-struct events *events_new(struct loop *l, int fd, uint64_t bytes_max)
+struct events *events_new(struct loop *l, int fd, uint64_t bytes_max,
+                          void (*lost)(void *arg, int code), void *arg)
 {
 	struct events *e = xcalloc(1, sizeof(*e));
 	struct stat st;
+	char last = '\n';
 
 	e->l = l;
 	e->fd = fd;
+	e->on_lost = lost;
+	e->arg = arg;
 	/* a session that goes on writes behind what is there */
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
 		e->bytes = (uint64_t)st.st_size;
+	if (e->bytes && pread(fd, &last, 1, (off_t)e->bytes - 1) == 1)
+		e->torn = last != '\n';
 	e->bytes_max = MAX(bytes_max, (uint64_t)EVENT_LINE_MAX);
 	e->full = e->bytes > e->bytes_max - EVENT_LINE_MAX;
 	return e;

@@ -7,6 +7,10 @@
  * the user's disk with refusals: EVENTS_LINES_A_SECOND, beyond which events of
  * one kind become one line with their number at the end of the second, and
  * EVENTS_BYTES_MAX of the file, behind which there is one last line that says so.
+ *
+ * A line that cannot be written (a full disk) is lost, the decision holds. It takes no
+ * other line with it: what was written of it is ended before the next one, and as soon as
+ * lines can be written again one of them, "lost", says how many there were.
  */
 #ifndef CLOCHE_RELAY_EVENTS_H
 #define CLOCHE_RELAY_EVENTS_H
@@ -41,8 +45,14 @@ size_t event_put(char *dst, size_t cap, uint64_t t_ms, const struct event *e) MU
 
 struct events;
 
-/* @fd: append-only; borrowed. @bytes_max: EVENTS_BYTES_MAX, less in tests. Aborts without memory. */
-struct events *events_new(struct loop *l, int fd, uint64_t bytes_max) MUST_CHECK;
+/*
+ * @fd:		append-only, and read to see whether its last line has an end; borrowed
+ * @bytes_max:	EVENTS_BYTES_MAX, less in tests
+ * @lost:	told once, when the first line is lost: -errno. May be NULL.
+ * Aborts without memory.
+ */
+struct events *events_new(struct loop *l, int fd, uint64_t bytes_max,
+                          void (*lost)(void *arg, int code), void *arg) MUST_CHECK;
 /* Writes what was counted, then @last (may be NULL). */
 void events_free(struct events *e, const struct event *last);
 void events_write(struct events *e, const struct event *ev);

@@ -2,6 +2,7 @@
 #include "relay/relay.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -27,6 +28,14 @@ static void on_sweep(void *arg)
 	lookup_sweep(r, now_ms);
 	unsigned ms = r->o->udp_idle_ms ? r->o->udp_idle_ms : RELAY_SWEEP_MS;
 	loop_timer_set(r->l, &r->sweep, MIN(ms, (unsigned)RELAY_SWEEP_MS), on_sweep, r);
+}
+
+static void on_lost(void *arg, int code)
+{
+	struct relay *r = arg;
+
+	log_error("the events cannot be written: %s", strerror(-code));
+	control_lost(r, strerror(-code));
 }
 
 /* The user's services have no answer that opens them: they are open. */
@@ -56,7 +65,8 @@ int relay_run(const struct relay_opts *o, struct egress *policy, struct resolve 
 	r.l = loop_new();
 	if (!r.l)
 		return err_set(err, -EMFILE, "no descriptors left for a loop");
-	r.events = events_new(r.l, o->events, o->events_max ? o->events_max : EVENTS_BYTES_MAX);
+	r.events = events_new(r.l, o->events, o->events_max ? o->events_max : EVENTS_BYTES_MAX,
+	                      on_lost, &r);
 	r.pins = pins_new(PINS_MAX, &ops, &r);
 	r.lookups = lookups_new(&r);
 	resolve_start(resolve, r.l);

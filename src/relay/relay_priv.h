@@ -105,6 +105,8 @@ void listen_fini(struct relay *r);
 /* ---- control.c ----------------------------------------------------------------- */
 
 int control_start(struct relay *r) MUST_CHECK;
+/* The log has holes from now on; the monitor tells the user. */
+void control_lost(struct relay *r, const char *why);
 
 /* ---- dial.c --------------------------------------------------------------------- */
 

@@ -176,6 +176,17 @@ static void apply(struct netproc *n, const struct netproc_asked *a)
 		log_error("the monitor's copy of the policy is not the relay's: %s", strerror(-r));
 }
 
+static void note_lost(struct netproc *n, struct span why)
+{
+	char line[400], seen[200];
+
+	(void)snprintf(
+		line, sizeof(line),
+		"the network's log cannot be written (%s): it is not complete, its rules hold",
+		vis_str(seen, sizeof(seen), why));
+	n->o.note(n->o.arg, LOG_WARN, line);
+}
+
 static void on_control(void *arg, uint32_t events UNUSED)
 {
 	static uint8_t b[RELAYCTL_BYTES_MAX];
@@ -191,8 +202,13 @@ static void on_control(void *arg, uint32_t events UNUSED)
 		loop_fd_del(n->o.l, &n->control_src);
 		return;
 	}
-	bool ok = k > 0 && relayctl_parse(&m, span_of(b, (size_t)k)) == 0 &&
-	          (m.type == RELAYCTL_OK || m.type == RELAYCTL_ERR);
+	bool parsed = k > 0 && relayctl_parse(&m, span_of(b, (size_t)k)) == 0;
+	if (parsed && m.type == RELAYCTL_LOST && !n->log_lost) {
+		n->log_lost = true;
+		note_lost(n, m.text);
+		return;
+	}
+	bool ok = parsed && (m.type == RELAYCTL_OK || m.type == RELAYCTL_ERR);
 	for (size_t i = 0; ok && i < NETPROC_ASKED_MAX && !a; i++) {
 		if (n->asked[i].number && n->asked[i].number == m.number)
 			a = &n->asked[i];
@@ -375,7 +391,7 @@ static int start_relay(struct netproc *n, struct err *err)
 	const char *path = n->spec.events_path ? n->spec.events_path : "/dev/null";
 	bool offline = n->spec.mode == NET_OFFLINE;
 	AUTO_CLOSE int events =
-		open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+		open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
 
 	if (events < 0)
 		return err_errno(err, "cannot write the network's events to '%s'", path);

@@ -33,7 +33,7 @@ struct netproc {
 	char id[96], name[64];
 	char *search;
 	struct child net, relay, keeper, sw;
-	bool closed, expected, keeper_again;
+	bool closed, expected, keeper_again, log_lost;
 	uint32_t address;
 	int frames[2];  /* QEMU's, cloche-net's */
 	int worker[2];  /* the worker's, the relay's */

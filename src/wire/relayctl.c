@@ -30,6 +30,8 @@ static bool valid(const struct relayctl *m)
 		return true;
 	case RELAYCTL_ERR:
 		return m->text.len <= RELAYCTL_TEXT_MAX;
+	case RELAYCTL_LOST:
+		return m->number == 0 && m->text.len <= RELAYCTL_TEXT_MAX;
 	case RELAYCTL_FORWARD:
 		return m->guest_port;
 	default:
@@ -62,6 +64,7 @@ int relayctl_parse(struct relayctl *out, struct span in)
 		break;
 	}
 	case RELAYCTL_ERR:
+	case RELAYCTL_LOST:
 		m.text = rd_blob(&r, 4, RELAYCTL_TEXT_MAX);
 		break;
 	case RELAYCTL_FORWARD:
@@ -100,6 +103,7 @@ size_t relayctl_put(uint8_t *dst, size_t cap, const struct relayctl *m)
 		wr_blob(&w, m->listen.label, 4);
 		break;
 	case RELAYCTL_ERR:
+	case RELAYCTL_LOST:
 		wr_blob(&w, m->text, 4);
 		break;
 	case RELAYCTL_FORWARD:

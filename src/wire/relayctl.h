@@ -8,6 +8,7 @@
  * it says like anything else; in the other direction the codec is as strict.
  *
  *   monitor -> relay   all of them; each gets one OK or ERR with its number
+ *   relay -> monitor   LOST, which nobody asked for
  *   keeper  -> relay   RESOLV and HOSTS, on a socket of its own; no replies
  *   relay  -> worker   FORWARD with one descriptor, on a socket of its own; no
  *                      replies: who cannot serve a connection closes it
@@ -43,6 +44,7 @@ enum relayctl_type {
 	RELAYCTL_LISTEN,
 	RELAYCTL_OK = 32,
 	RELAYCTL_ERR,
+	RELAYCTL_LOST, /* the event log could not be written, and has a hole; at most once */
 	RELAYCTL_FORWARD = 64, /* an accepted connection comes along, for that port of the guest */
 };
 
@@ -59,7 +61,7 @@ struct relayctl {
 			uint32_t deadline_s; /* 0: none */
 			struct span label;   /* printable ASCII, for the event log; may be empty */
 		} listen;
-		struct span text;    /* ERR: one line, for a person */
+		struct span text;    /* ERR, LOST: one line, for a person */
 		uint16_t guest_port; /* FORWARD: not 0 */
 	};
 };

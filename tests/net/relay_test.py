@@ -23,7 +23,7 @@ import netlab  # noqa: E402
 import schema  # noqa: E402
 from relaylib import (A, AAAA, HTTPS, NOERROR, NXDOMAIN, SERVFAIL, SERVICE, Relay, addr, blob,  # noqa: E402
                       extension, hello)
-from relaylib import FORWARD  # noqa: E402
+from relaylib import FORWARD, LOST  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv.pop(1))
 ONE, TWO, THREE = "203.0.113.10", "203.0.113.11", "203.0.113.12"
@@ -1144,6 +1144,20 @@ class Control(RelayCase):
         self.assertLessEqual(os.path.getsize(r.events_path), 20000)
         self.assertEqual(r.end(), 0)
         self.assertEqual(r.events()[-1]["reason"], "log-full")
+
+    def test_full_disk(self):
+        """The monitor hears of it once; what is decided does not depend on the log."""
+        r = Relay(self.lab, self.program, self.tmp, rules=["a.test:443"], events_path="/dev/full", resolv=False)
+        self.addCleanup(r.end)
+        r.question("evil.test")
+        kind, number = struct.unpack("<HI", (data := r.control.recv(65536))[:6])
+        self.assertEqual((kind, number), (LOST, 0))
+        self.assertIn(b"No space left", data)
+        r.resolv("nameserver 203.0.113.53\n")
+        for _ in range(3):
+            self.assertEqual(r.lookup("evil.test"), (NXDOMAIN, []))
+        self.assertEqual(r.lookup("a.test"), (NOERROR, [ONE]))
+        self.assertEqual(select.select([r.control], [], [], 0)[0], [])
 
     def test_ends(self):
         r = self.relay()

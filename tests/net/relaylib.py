@@ -13,7 +13,7 @@ import time
 
 QUESTION, FLOW, DROPPED, DATAGRAM, ANSWER, OPEN, CLOSE = 1, 2, 3, 4, 32, 33, 34
 NOERROR, SERVFAIL, NXDOMAIN = 0, 2, 3
-RESOLV, HOSTS, ALLOW, DENY, LISTEN, OK, ERR, FORWARD = 1, 2, 3, 4, 5, 32, 33, 64
+RESOLV, HOSTS, ALLOW, DENY, LISTEN, OK, ERR, LOST, FORWARD = 1, 2, 3, 4, 5, 32, 33, 34, 64
 NAMED, RAW = 1, 2
 SERVICE = "10.87.0.2"
 A, AAAA, HTTPS = 1, 28, 65
@@ -117,10 +117,11 @@ class Relay:
     """One cloche-relay in the laboratory's host namespace."""
 
     def __init__(self, lab, program, tmp, profile="standard", rules=(), private=(), services=(), args=(),
-                 resolv=True, hosts="", keeper=False, worker=True, where="host", net=None):
+                 resolv=True, hosts="", keeper=False, worker=True, where="host", net=None, events_path=None):
         """@net: the other end of a cloche-net that runs; else it is played here."""
         self.tmp, self.number, self.ident, self.guest_port = tmp, 0, 0, 40000
-        self.events_path = os.path.join(tmp, f"events-{time.monotonic_ns()}")
+        base = os.path.join(tmp, f"events-{time.monotonic_ns()}")
+        self.events_path = events_path or base
         pairs = {name: socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                  for name in ("net", "control", "worker", "keeper")}
         if net:
@@ -132,11 +133,11 @@ class Relay:
         self.net, self.control = pairs["net"][0], pairs["control"][0]
         self.worker = pairs["worker"][0] if worker else None
         self.keeper = pairs["keeper"][0] if keeper else None
-        events = os.open(self.events_path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+        events = os.open(self.events_path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
         p = os.memfd_create("policy")
         os.write(p, policy(profile, rules, private, services))
         os.lseek(p, 0, os.SEEK_SET)
-        self.log_path = self.events_path + ".log"
+        self.log_path = base + ".log"
         log = os.open(self.log_path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
         fds = {name: pair[1].fileno() for name, pair in pairs.items()}
         fds.update(events=events, policy=p, log=log)

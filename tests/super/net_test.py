@@ -261,7 +261,7 @@ class World:
         self.p["relay"](f"send('--control', {b.hex()!r})")
 
 
-ALLOW, DENY, LISTEN, R_OK, R_ERR = 3, 4, 5, 32, 33
+ALLOW, DENY, LISTEN, R_OK, R_ERR, R_LOST = 3, 4, 5, 32, 33, 34
 
 
 def test_offline():
@@ -561,6 +561,23 @@ def test_relay_lies():
             until(lambda: not alive(pid))
             assert p.wait(20) == 1 and b"network is closed" in p.stdout.read()
             w.finish(s)
+
+
+def test_log_with_holes():
+    """The relay could not write: the user hears of it, once; a second time is a lie."""
+    with World() as w:
+        s = w.start()
+        w.running()
+        lost = relayctl(R_LOST, 0, blob(b"No space \x1b left"))
+        w.relay_says(lost)
+        text = w.hear(NOTE)[1]
+        assert "log cannot be written (No space" in text and "\x1b" not in text, text
+        try:
+            w.relay_says(lost)
+        except ValueError:
+            pass
+        assert "cloche-relay broke its protocol" in w.hear(NOTE)[1]
+        w.finish(s)
 
 
 def test_strangers():

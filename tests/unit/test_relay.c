@@ -7,9 +7,11 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -632,7 +634,7 @@ static void test_event_rate(void **state UNUSED)
 
 	clock_ns = 1;
 	loop_set_clock(l, now_ns, NULL);
-	struct events *e = events_new(l, fd, EVENTS_BYTES_MAX);
+	struct events *e = events_new(l, fd, EVENTS_BYTES_MAX, NULL, NULL);
 	for (int i = 0; i < EVENTS_LINES_A_SECOND + 100; i++)
 		events_write(e, &refused);
 	events_write(e, &dropped);
@@ -659,6 +661,71 @@ static void test_event_rate(void **state UNUSED)
 	loop_free(l);
 }
 
+static void on_lost(void *arg, int code)
+{
+	int *times = arg;
+
+	assert_int_equal(code, -EFBIG);
+	(*times)++;
+}
+
+static void limit_files(rlim_t bytes)
+{
+	struct rlimit l;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &l), 0);
+	l.rlim_cur = MIN(bytes, l.rlim_max);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &l), 0);
+}
+
+/* A disk that is full for a while: what is lost is counted, and takes nothing else with it. */
+static void test_event_lost(void **state UNUSED)
+{
+	static char b[1 << 16];
+	struct loop *l = loop_new();
+	AUTO_CLOSE int fd = fd_memfd("events");
+	struct event ev = { .ev = "dns", .verdict = "refused", .reason = "name", .name = "first" };
+	int times = 0;
+
+	(void)signal(SIGXFSZ, SIG_IGN);
+	clock_ns = 1;
+	loop_set_clock(l, now_ns, NULL);
+	struct events *e = events_new(l, fd, EVENTS_BYTES_MAX, on_lost, &times);
+	events_write(e, &ev);
+	off_t one = lseek(fd, 0, SEEK_END);
+	limit_files((rlim_t)one + 20); /* a part of the second fits */
+	ev.name = "second";
+	events_write(e, &ev);
+	events_write(e, &ev);
+	assert_int_equal(times, 1);
+	limit_files(RLIM_INFINITY);
+	ev.name = "fourth";
+	events_write(e, &ev);
+	assert_int_equal(lines_of(fd, b, sizeof(b)), 4);
+	assert_null(strstr(b, "second"));
+	const char *torn = strchr(b, '\n') + 1;
+	const char *third = strchr(torn, '\n') + 1;
+	assert_int_equal(third - torn, 21);
+	assert_memory_equal(third, "{\"t\":", 5);
+	assert_non_null(strstr(third, "\"ev\":\"lost\",\"count\":2}\n{\"t\":"));
+	assert_non_null(strstr(third, "\"name\":\"fourth\"}\n"));
+	/* once it is told */
+	events_write(e, &ev);
+	assert_int_equal(lines_of(fd, b, sizeof(b)), 5);
+	limit_files((rlim_t)lseek(fd, 0, SEEK_END) + 5);
+	events_free(e, &ev);
+	limit_files(RLIM_INFINITY);
+	/* whoever goes on with the file ends the line, too */
+	e = events_new(l, fd, EVENTS_BYTES_MAX, on_lost, &times);
+	ev.name = "later";
+	events_write(e, &ev);
+	assert_int_equal(lines_of(fd, b, sizeof(b)), 7);
+	assert_non_null(strstr(b, "\"name\":\"later\"}\n"));
+	assert_int_equal(times, 1);
+	events_free(e, NULL);
+	loop_free(l);
+}
+
 static void test_event_size(void **state UNUSED)
 {
 	static char b[1 << 20];
@@ -669,7 +736,7 @@ static void test_event_size(void **state UNUSED)
 
 	clock_ns = 1;
 	loop_set_clock(l, now_ns, NULL);
-	struct events *e = events_new(l, fd, max);
+	struct events *e = events_new(l, fd, max, NULL, NULL);
 	for (int i = 0; i < 150; i++)
 		events_write(e, &ev);
 	size_t lines = lines_of(fd, b, sizeof(b));
@@ -681,7 +748,7 @@ static void test_event_size(void **state UNUSED)
 	assert_non_null(strstr(last, "\"ev\":\"end\",\"reason\":\"log-full\"}"));
 	/* that was the last word, also of who starts again */
 	events_free(e, &(struct event){ .ev = "end", .reason = "net" });
-	e = events_new(l, fd, max);
+	e = events_new(l, fd, max, NULL, NULL);
 	events_write(e, &ev);
 	events_free(e, NULL);
 	assert_int_equal(lines_of(fd, b, sizeof(b)), lines);
@@ -698,6 +765,7 @@ int main(void)
 		cmocka_unit_test(test_answer_refused), cmocka_unit_test(test_answer_chain),
 		cmocka_unit_test(test_answer_limits),  cmocka_unit_test(test_event_line),
 		cmocka_unit_test(test_event_rate),     cmocka_unit_test(test_event_size),
+		cmocka_unit_test(test_event_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

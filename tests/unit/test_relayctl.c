@@ -24,6 +24,7 @@ static void test_round_trip(void **state UNUSED)
 		{ .type = RELAYCTL_LISTEN, .listen = { 65535, false, 0, span_str("") } },
 		{ .type = RELAYCTL_OK, .number = 7 },
 		{ .type = RELAYCTL_ERR, .number = 7, .text = span_str("no such thing") },
+		{ .type = RELAYCTL_LOST, .text = span_str("No space left on device") },
 		{ .type = RELAYCTL_FORWARD, .guest_port = 1 },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
@@ -116,6 +117,7 @@ static void test_lies(void **state UNUSED)
 		{ "once is 2", 17, { 5, 0, 1, 0, 0, 0, 1, 0, 2 } },
 		{ "length over the end", 11, { 3, 0, 1, 0, 0, 0, 2, 0, 0, 0, 'a' } },
 		{ "length of 4 GiB", 11, { 1, 0, 1, 0, 0, 0, 255, 255, 255, 255, 'a' } },
+		{ "lost, as an answer", 10, { 34, 0, 1, 0, 0, 0, 0, 0, 0, 0 } },
 		{ "forward to port 0", 8, { 64, 0, 1, 0, 0, 0, 0, 0 } },
 	};
 	for (size_t i = 0; i < ARRAY_LEN(t); i++) {
