@@ -637,7 +637,18 @@ static int sooner(int a, int b)
 	return a < 0 ? b : b < 0 ? a : MIN(a, b);
 }
 
-static void turn(struct serve *s, bool frames_left)
+static void flush(struct serve *s)
+{
+	if (!s->ended && stream_flush(&s->out, s->o.frames) < 0)
+		guest_gone(s);
+}
+
+/*
+ * The guest before its connections, and what it set free is sent before anything else is done: it waits
+ * for that with a window of 64 KiB, the relay's bytes lie in libslirp's buffers already.
+ * Return: there may be frames left.
+ */
+static bool turn(struct serve *s, bool frames_left)
 {
 	struct pollfd *p = s->poll;
 	uint64_t now = now_ns();
@@ -665,15 +676,21 @@ static void turn(struct serve *s, bool frames_left)
 	if (poll(p, POLL_FIXED + n, timeout) < 0 && errno != EINTR) {
 		log_error("cannot wait for anything: %s", strerror(errno));
 		end_with(s, SERVE_BROKEN);
-		return;
+		return false;
 	}
-	tcpend_turn(s->tcp, p + POLL_FIXED, n);
-	if (p[POLL_RELAY].revents)
+	if (p[POLL_RELAY].revents) /* what it closes is closed for the frames that are there */
 		relay_ready(s);
-	if (p[POLL_SWITCH].revents)
-		switch_ready(s);
 	if (p[POLL_FRAMES].revents & (POLLIN | POLLHUP | POLLERR))
 		frames_ready(s);
+	frames_left = take_frames(s);
+	flush(s);
+	if (s->ended)
+		return false;
+	/* what the frames made of its sockets meanwhile is not in the list, and not asked for */
+	tcpend_turn(s->tcp, p + POLL_FIXED, n);
+	if (p[POLL_SWITCH].revents)
+		switch_ready(s);
+	return frames_left;
 }
 
 enum serve_end serve_run(struct serve *s)
@@ -681,14 +698,12 @@ enum serve_end serve_run(struct serve *s)
 	bool frames_left = false;
 
 	while (!s->ended) {
-		turn(s, frames_left);
+		frames_left = turn(s, frames_left);
 		if (s->ended)
 			break;
-		frames_left = take_frames(s);
 		relay_flush(s);
 		say_drops(s, now_ns());
-		if (stream_flush(&s->out, s->o.frames) < 0)
-			guest_gone(s);
+		flush(s);
 	}
 	return s->end;
 }

@@ -827,7 +827,7 @@ def test_net_setup(h):
         look = ["sh", "-c", """
             cat /sys/class/net/eth0/mtu; cat /proc/net/route; cat /proc/net/fib_trie
             cat /etc/resolv.conf; cat /etc/hosts; stat -c '%a %u %F' /etc/resolv.conf /etc/hosts
-            cat /proc/net/if_inet6"""]
+            cat /proc/net/if_inet6; cat /proc/sys/net/core/busy_read"""]
         g.net(fakenet.GUEST, fakenet.GATEWAY, fakenet.GATEWAY, search=("corp.example", "lan"))
         first = g.run(*look).out.decode()
         print(first)
@@ -839,6 +839,7 @@ def test_net_setup(h):
         assert "127.0.0.1\tlocalhost" in first and "10.87.255.2\tdemo\t# cloche\n" in first
         assert first.count("644 0 regular file") == 2
         assert "eth0" not in first.split("regular file")[-1]    # no IPv6 on the card
+        assert first.endswith("\n50\n")
         serve(g, "0.0.0.0", 8080)
         c = g.connect(8080)
         g.net(fakenet.GUEST, fakenet.GATEWAY, fakenet.GATEWAY, search=("corp.example", "lan"))
