@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -170,27 +171,44 @@ static int give_up(const struct recover *rc, const char *id, struct err *err)
 	return r < 0 ? err_code(err, r, "cannot remove sandbox '%s'", id) : 0;
 }
 
+/*
+ * An empty folder of the sandbox, in place of a project that is not there: the changes do
+ * not need it, only the comparison does.
+ */
+static int open_nothing(const struct recover *rc, const char *id)
+{
+	AUTO_FREE char *path = xasprintf("%s/%s/nothing", rc->p.dirs.sandboxes, id);
+
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return -1;
+	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
 static int bring_back(struct recover *rc, const struct state *s, struct err *err)
 {
 	struct image img = IMAGE_INIT;
 	int fds[MSG_PROJECTS_MAX], log_fd = -1;
 	AUTO_FREE char *log = xasprintf("%s/%s.log", rc->p.dirs.logs, s->id);
 	size_t n = 0;
+	int r;
 
 	for (; n < s->n_projects; n++) {
 		fds[n] = open(s->projects[n].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
 		if (fds[n] < 0) {
-			/* the changes do not need the project: only the comparison does */
 			int e = errno;
 			AUTO_FREE char *shown = vis_dup(span_str(s->projects[n].path));
 			(void)fprintf(stderr, "cloche: project '%s' cannot be opened: %s\n", shown,
 			              strerror(e));
-			fds[n] = open("/proc/self/fdinfo", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+			fds[n] = open_nothing(rc, s->id);
+		}
+		if (fds[n] < 0) {
+			r = err_errno(err, "cannot make a folder in sandbox '%s'", s->id);
+			goto out;
 		}
 	}
 	rc->p.pull = PLAN_PULL_MISSING;
 	rc->p.image_name = "base";
-	int r = plan_host(&rc->p, err);
+	r = plan_host(&rc->p, err);
 	if (r == 0)
 		r = run_get_image(&rc->p, &img, false, err);
 	if (r < 0)
