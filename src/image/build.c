@@ -21,6 +21,7 @@
 #include "image/image_priv.h"
 
 #include <dirent.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -251,26 +252,46 @@ static bool has_mounts(const char *path)
 	return fd < 0 || fd_read_file(fd, MOUNTS_BYTES_MAX, &text, &n) < 0 || strstr(text, below);
 }
 
-/* Remove mmdebstrap's folder; in unshare mode its files belong to subordinate ids. */
+/* In @path: what belongs to the subordinate ids, all of it but the folder itself. */
+static void empty_as_subordinate(const char *path)
+{
+	static const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", NULL };
+	const char *const argv[] = { "mmdebstrap", "--unshare-helper", "find", path, "-mindepth",
+		                     "1",          "-delete",          NULL };
+	AUTO_FREE char *program = NULL;
+	struct proc_spec spec = { .argv = argv, .envp = env };
+	struct proc p;
+
+	if (proc_find_program("mmdebstrap", &program) < 0)
+		return;
+	spec.path = program;
+	if (proc_spawn(&p, &spec, NULL) == 0 && proc_wait(&p, 60 * 1000, NULL) < 0)
+		proc_end(&p, 0);
+}
+
+/*
+ * Remove mmdebstrap's folder. In unshare mode the tree in it belongs to subordinate ids.
+ * Their root empties the tree; it cannot take it out of our folder, or list that: we can.
+ */
 static void remove_work(int fd, const char *name)
 {
 	AUTO_FREE char *path = xasprintf("%s/%s", work_base, name);
 
 	if (has_mounts(path) || path_remove_tree(fd, name) == 0 || getuid() == 0)
 		return;
-	static const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", NULL };
-	const char *const argv[] = {
-		"mmdebstrap", "--unshare-helper", "rm", "-rf", "--", path, NULL
-	};
-	AUTO_FREE char *program = NULL;
-	struct proc_spec spec = { .argv = argv, .envp = env };
-	struct proc p;
-	if (proc_find_program("mmdebstrap", &program) < 0)
-		return;
-	spec.path = program;
-	if (proc_spawn(&p, &spec, NULL) == 0 && proc_wait(&p, 60 * 1000, NULL) < 0)
-		proc_end(&p, 0);
-	(void)!path_remove_tree(fd, name); /* the folder itself is ours */
+	DIR *d = opendir(path);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		struct stat st;
+
+		if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISDIR(st.st_mode) || st.st_uid == getuid())
+			continue;
+		AUTO_FREE char *tree = xasprintf("%s/%s", path, e->d_name);
+		empty_as_subordinate(tree);
+	}
+	if (d)
+		(void)closedir(d); /* only read */
+	(void)!path_remove_tree(fd, name);
 }
 
 /* Sweep, and make our own folders, while nobody else does either. */
