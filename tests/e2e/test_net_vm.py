@@ -157,9 +157,10 @@ def test_published(h):
             pass
         assert time.monotonic() < end
         time.sleep(0.1)
-    worker = h.helpers("cloche-worker")[0]
-    n = len(os.listdir(f"/proc/{worker}/fd"))
-    assert n < 40, f"{n} descriptors"
+    if os.geteuid() == 0:       # nobody else may look into a caged process
+        worker = h.helpers("cloche-worker")[0]
+        n = len(os.listdir(f"/proc/{worker}/fd"))
+        assert n < 40, f"{n} descriptors"
     stays = socket.create_connection(("127.0.0.1", ports[0]), timeout=30)
     stays.send(b"y")
     r = h.finish(q, b"")

@@ -6,6 +6,7 @@ times. Nothing leaves this process's sockets. Argument: the program."""
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import struct
@@ -18,6 +19,8 @@ from netlib import (ACK, ANSWER, BROADCAST, CLOSE, DATAGRAM, FIN, FLOW, GATEWAY,
                     ip, parse, question, read_all, tcp_segment, udp)
 
 PROGRAM = sys.argv.pop(1)
+# an end of each flow is held here, and of those there are 1024
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 HOST = "198.51.100.7"
 OTHER = "198.51.100.8"
 
