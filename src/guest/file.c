@@ -50,8 +50,7 @@ void file_close(struct guest *g)
 	g->file_path = NULL;
 }
 
-/* The folder @path below the root, made where it is missing, for @uid and @gid. */
-static int make_dirs(int root, struct span path, uid_t uid, gid_t gid)
+int file_make_dirs(int root, struct span path, uid_t uid, gid_t gid)
 {
 	AUTO_CLOSE int at = fcntl(root, F_DUPFD_CLOEXEC, 0);
 
@@ -100,8 +99,8 @@ int file_write(struct guest *g, const struct msg *m, struct err *err)
 {
 	struct span path = span_of(m->file.path.p + 1, m->file.path.len - 1);
 	struct span base = path_base(path);
-	uid_t uid = m->file.uid;
-	gid_t gid = m->file.gid;
+	uid_t uid = user_uid(g, m->file.uid);
+	gid_t gid = user_gid(g, m->file.gid);
 	char name[PATH_NAME_MAX + 1];
 	AUTO_FREE char *shown = strndup((const char *)m->file.path.p, m->file.path.len);
 	int r;
@@ -117,11 +116,11 @@ int file_write(struct guest *g, const struct msg *m, struct err *err)
 	file_close(g);
 	memcpy(name, base.p, base.len);
 	name[base.len] = '\0';
-	AUTO_CLOSE int dir = make_dirs(g->root, path_parent(path), uid, gid);
+	AUTO_CLOSE int dir = file_make_dirs(g->root, path_parent(path), uid, gid);
 	if (dir < 0)
 		return err_code(err, dir, "cannot make the folder of '%s'", shown);
 	if (m->file.flags & MSG_FILE_DIR) {
-		AUTO_CLOSE int d = make_dirs(dir, base, uid, gid);
+		AUTO_CLOSE int d = file_make_dirs(dir, base, uid, gid);
 		if (d < 0 || fchown(d, uid, gid) < 0 || fchmod(d, m->file.mode) < 0)
 			return err_code(err, d < 0 ? d : -errno, "cannot make '%s'", shown);
 		return 0;

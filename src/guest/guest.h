@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "event/loop.h"
+#include "guest/account.h"
 #include "wire/msg.h"
 #include "wire/mux.h"
 
@@ -80,6 +81,9 @@ struct guest {
 	int kmsg;
 	struct loop_fd kmsg_src;
 
+	struct account
+		account; /* who runs commands; has_account false: uid 1000, as the image has it */
+	bool has_account;
 	bool sudo;
 	uint64_t tmp_bytes;
 	uint32_t sync_ms;
@@ -130,9 +134,21 @@ void mount_off(struct guest *g); /* what is on the scratch disk is safe after it
 /* ---- file.c ---- */
 int file_write(struct guest *g, const struct msg *m, struct err *err);
 void file_close(struct guest *g);
+/* The folder @path below the root, made where it is missing, for @uid and @gid. fd or -errno. */
+int file_make_dirs(int root, struct span path, uid_t uid, gid_t gid);
 /* Write a small text to a file of /proc, /sys or a cgroup. */
 int file_put_text(int dirfd, const char *path, const char *text);
 ssize_t file_get_text(int dirfd, const char *path, char *dst, size_t cap);
+
+/* ---- user.c ---- */
+int user_set(struct guest *g, const struct msg *m, struct err *err);
+/* The agent's ids, as they are in this image. */
+uint32_t user_uid(const struct guest *g, uint32_t uid);
+uint32_t user_gid(const struct guest *g, uint32_t gid);
+/* HOME, USER and the like, where the host does not say them. */
+int user_env(const struct guest *g, struct words *env);
+/* The mount @from once more at @to, with the agent's files belonging to the account. 0 or -errno. */
+int user_map_mount(struct guest *g, const char *from, const char *to);
 
 /* ---- words.c ---- */
 int words_add(struct words *w, const struct span *v, size_t n);
@@ -170,6 +186,8 @@ struct launch {
 	const char *cwd;
 	uid_t uid;
 	gid_t gid;
+	const uint32_t *groups; /* more of them */
+	size_t n_groups;
 	bool privileged; /* root with everything */
 	bool sudo;       /* the agent may become root */
 	bool login;

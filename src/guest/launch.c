@@ -89,7 +89,12 @@ static void set_identity(const struct launch *l)
 		if (prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0 && errno != EINVAL)
 			fail(l->report, -errno, "cannot drop capabilities");
 	}
-	if (setgroups(1, &gid) < 0 || setresgid(gid, gid, gid) < 0)
+	gid_t all[1 + ACCOUNT_GROUPS_MAX] = { gid };
+	size_t n = 1;
+
+	for (size_t i = 0; i < l->n_groups && n < ARRAY_LEN(all); i++)
+		all[n++] = l->groups[i];
+	if (setgroups(n, all) < 0 || setresgid(gid, gid, gid) < 0)
 		fail(l->report, -errno, "cannot become group %u", gid);
 	if (setresuid(uid, uid, uid) < 0)
 		fail(l->report, -errno, "cannot become user %u", uid);

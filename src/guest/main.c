@@ -245,6 +245,7 @@ static const struct {
 	{ MSG_NET, net_setup },
 	{ MSG_NET_TEST, net_test },
 	{ MSG_CONNECT, connect_start },
+	{ MSG_ACCOUNT, user_set },
 };
 
 static int on_control(void *arg, struct span bytes)

@@ -26,6 +26,7 @@
 enum { DISK_WAIT_MS = 3000, DEV_BYTES = 64, TTY_GID = 5 };
 
 #define OVERLAY_OPTIONS "metacopy=off,redirect_dir=off,index=off,xino=on"
+#define WORK_OPTIONS "upperdir=s/work/upper,workdir=s/work/work," OVERLAY_OPTIONS
 
 /* The device with this virtio serial; a disk may be found a moment after its driver. */
 static int find_disk(struct span serial, char dev[static DEV_BYTES])
@@ -279,10 +280,18 @@ static int enter_work(struct guest *g, const struct msg *m, struct err *err)
 	int r = mount_disk(disk, "w", "erofs", MS_RDONLY | MS_NODEV | MS_NOSUID | MS_NOATIME, err);
 	if (r < 0)
 		return r;
+	bool other = g->has_account &&
+	             (g->account.uid != ACCOUNT_AGENT_ID || g->account.gid != ACCOUNT_AGENT_ID);
+	if (other) {
+		r = user_map_mount(g, "w", "wm");
+		if (r < 0)
+			return err_code(err, r, "cannot give the workspace to user %u",
+			                g->account.uid);
+	}
 	if (mkdirat(g->root, "work", 0755) < 0 && errno != EEXIST)
 		return err_errno(err, "cannot make /work");
 	if (mount("overlay", "/work", "overlay", MS_NODEV | MS_NOSUID | MS_NOATIME,
-	          "lowerdir=w,upperdir=s/work/upper,workdir=s/work/work," OVERLAY_OPTIONS) < 0)
+	          other ? "lowerdir=wm," WORK_OPTIONS : "lowerdir=w," WORK_OPTIONS) < 0)
 		return err_errno(err, "cannot mount the workspace overlay");
 	for (uint32_t i = 0; i < m->mount_work.n_projects; i++) {
 		char path[PATH_NAME_MAX + 8];
@@ -302,6 +311,7 @@ int mount_work(struct guest *g, const struct msg *m, struct err *err)
 	int r = enter_work(g, m, err);
 	if (r < 0) {
 		(void)umount2("/work", MNT_DETACH);
+		(void)umount2("wm", MNT_DETACH);
 		(void)umount2("w", MNT_DETACH);
 	}
 	(void)!chdir("/");

@@ -531,7 +531,7 @@ static NORETURN void lead(const struct launch *l, int slave, int name)
 		(void)pause();
 }
 
-static int open_pty(const struct msg *m, int *out_master, int *out_slave)
+static int open_pty(const struct guest *g, const struct msg *m, int *out_master, int *out_slave)
 {
 	AUTO_CLOSE int master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 	struct winsize w = { .ws_row = m->exec.rows, .ws_col = m->exec.cols };
@@ -543,7 +543,7 @@ static int open_pty(const struct msg *m, int *out_master, int *out_slave)
 	AUTO_CLOSE int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
 	if (slave < 0)
 		return -errno;
-	uid_t uid = m->exec.flags & MSG_EXEC_ROOT ? 0 : m->exec.uid;
+	uid_t uid = m->exec.flags & MSG_EXEC_ROOT ? 0 : user_uid(g, m->exec.uid);
 	if (fchown(slave, uid, 5) < 0)
 		return -errno;
 	*out_master = take_fd(&master);
@@ -560,7 +560,7 @@ static int open_ends(struct session *s, const struct msg *m, struct child_fds *c
 	int p[2], r;
 
 	if (s->pty) {
-		r = open_pty(m, &s->out[0].fd, &s->slave);
+		r = open_pty(s->g, m, &s->out[0].fd, &s->slave);
 		if (r < 0)
 			return r;
 		s->in = fcntl(s->out[0].fd, F_DUPFD_CLOEXEC, 0);
@@ -610,11 +610,13 @@ static int start(struct session *s, const struct msg *m, struct child_fds *c, st
 {
 	struct guest *g = s->g;
 	int report[2] = { -1, -1 }, name[2] = { -1, -1 };
+	bool agents = g->has_account && m->exec.uid == ACCOUNT_AGENT_ID &&
+	              !(m->exec.flags & MSG_EXEC_ROOT);
 	AUTO_FREE char *cwd = strndup((const char *)m->exec.cwd.p, m->exec.cwd.len);
 	AUTO_CLOSE int env_fd = -1;
 	int r;
 
-	if (!cwd || words_end(&g->argv) < 0 || words_end(&g->env) < 0)
+	if (!cwd || user_env(g, &g->env) < 0 || words_end(&g->argv) < 0 || words_end(&g->env) < 0)
 		return err_set(err, -ENOMEM, "no memory for the command");
 	if (g->argv.n == 0 || !g->argv.v[0][0])
 		return err_set(err, -EINVAL, "no command");
@@ -635,8 +637,10 @@ static int start(struct session *s, const struct msg *m, struct child_fds *c, st
 		.argv = g->argv.v,
 		.env = g->env.v,
 		.cwd = cwd,
-		.uid = m->exec.uid,
-		.gid = m->exec.gid,
+		.uid = user_uid(g, m->exec.uid),
+		.gid = user_gid(g, m->exec.gid),
+		.groups = agents ? g->account.groups : NULL,
+		.n_groups = agents ? g->account.n_groups : 0,
 		.privileged = m->exec.flags & MSG_EXEC_ROOT,
 		.sudo = g->sudo,
 		.login = m->exec.login,

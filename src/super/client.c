@@ -234,6 +234,10 @@ int client_start(struct client *c, struct loop *l, const struct client_spec *s, 
 		put(&w, xstrdup("--heavy"));
 	if (s->sudo)
 		put(&w, xstrdup("--sudo"));
+	if (s->user)
+		put2(&w, "--user", xstrdup(s->user));
+	if (s->user && s->home)
+		put2(&w, "--home", xstrdup(s->home));
 	if (s->debug)
 		put(&w, xstrdup("--debug"));
 	if (s->keep)

@@ -41,6 +41,9 @@ struct client_spec {
 	const int *layer_fds; /* the same, over the root file system, topmost first */
 	size_t n_layers;      /* at most CLIENT_LAYERS_MAX */
 	const char *image;
+	/* USER of an image of somebody else, looked up in it, and a home (NULL: the image's);
+	 * user NULL: the agent of a base image */
+	const char *user, *home;
 	uint32_t memory_mib, vcpus, ready_ms;
 	uint64_t disk_bytes, tmp_bytes;
 	uint64_t records_max, content_max; /* of the change set; 0: the default */

@@ -78,6 +78,7 @@ struct monitor {
 	int layer_fds[CLIENT_LAYERS_MAX];
 	size_t n_layers;
 	const char *hostname;
+	const char *user, *home; /* for the worker; NULL: not said */
 	enum vmm_accel accel;
 	uint32_t ready_ms;
 	uint64_t records_max, content_max;
@@ -644,6 +645,14 @@ static int start_worker(int guest, int qmp, int disk, int mon, struct err *err)
 		argv[n++] = "--recover";
 	if (m.sudo)
 		argv[n++] = "--sudo";
+	if (m.user) {
+		argv[n++] = "--user";
+		argv[n++] = m.user;
+	}
+	if (m.home) {
+		argv[n++] = "--home";
+		argv[n++] = m.home;
+	}
 	if (m.debug)
 		argv[n++] = "--debug";
 	argv[n] = NULL;
@@ -946,6 +955,8 @@ int main(int argc, char **argv)
 		{ "content", 1, 0, 'B' },
 		{ "keep", 0, 0, 'K' },
 		{ "sudo", 0, 0, 'u' },
+		{ "user", 1, 0, 'U' },
+		{ "home", 1, 0, 'O' },
 		{ "debug", 0, 0, 'D' },
 		{ "network", 1, 0, 'w' },
 		{ "egress", 1, 0, 'g' },
@@ -1055,6 +1066,12 @@ int main(int argc, char **argv)
 			break;
 		case 'H':
 			m.hostname = optarg;
+			break;
+		case 'U':
+			m.user = optarg;
+			break;
+		case 'O':
+			m.home = optarg;
 			break;
 		case 'x':
 			m.recover = true;

@@ -128,6 +128,7 @@ struct worker {
 	uint64_t set_bytes;
 	/* configuration, from the monitor's command line */
 	const char *sandbox, *hostname;
+	const char *user, *home; /* of an image of somebody else; NULL: not said */
 	const char *layers[MSG_LAYERS_MAX], *projects[MSG_PROJECTS_MAX];
 	uint32_t n_layers, n_projects;
 	uint64_t tmp_bytes, records_max, content_max;
@@ -619,6 +620,12 @@ static void setup_guest(void)
 		m.mount_root.layers[i] = span_str(w.layers[i]);
 	m.mount_root.scratch = span_str("scratch");
 	must_call(&m, CALL_SETUP);
+	if (w.user) {
+		m = (struct msg){ .type = MSG_ACCOUNT };
+		m.account.user = span_str(w.user);
+		m.account.home = span_str(w.home ? w.home : "");
+		must_call(&m, CALL_SETUP);
+	}
 	setup_net();
 }
 
@@ -1343,32 +1350,21 @@ static const struct mux_ops client_ops = { .control = c_control,
 int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
-		{ "guest", 1, 0, 'g' },
-		{ "qmp", 1, 0, 'q' },
-		{ "disk", 1, 0, 'd' },
-		{ "monitor", 1, 0, 'm' },
-		{ "client", 1, 0, 'c' },
-		{ "staging", 1, 0, 's' },
-		{ "manifest", 1, 0, 'f' },
-		{ "log", 1, 0, 'l' },
-		{ "sandbox", 1, 0, 'i' },
-		{ "hostname", 1, 0, 'h' },
-		{ "layer", 1, 0, 'L' },
-		{ "project", 1, 0, 'P' },
-		{ "tmp", 1, 0, 't' },
-		{ "content", 1, 0, 'S' },
-		{ "ready-ms", 1, 0, 'r' },
-		{ "records", 1, 0, 'R' },
+		{ "guest", 1, 0, 'g' },      { "qmp", 1, 0, 'q' },
+		{ "disk", 1, 0, 'd' },       { "monitor", 1, 0, 'm' },
+		{ "client", 1, 0, 'c' },     { "staging", 1, 0, 's' },
+		{ "manifest", 1, 0, 'f' },   { "log", 1, 0, 'l' },
+		{ "sandbox", 1, 0, 'i' },    { "hostname", 1, 0, 'h' },
+		{ "layer", 1, 0, 'L' },      { "project", 1, 0, 'P' },
+		{ "tmp", 1, 0, 't' },        { "content", 1, 0, 'S' },
+		{ "ready-ms", 1, 0, 'r' },   { "records", 1, 0, 'R' },
 		{ "silence-ms", 1, 0, 'T' }, /* of the guest during the export; for tests */
-		{ "recover", 0, 0, 'x' },
-		{ "sudo", 0, 0, 'u' },
-		{ "debug", 0, 0, 'D' },
-		{ "uid", 1, 0, 'U' },
-		{ "relay", 1, 0, 'y' },
-		{ "net", 1, 0, 'n' }, /* the guest's address */
-		{ "net-test", 0, 0, 'N' },
-		{ "search", 1, 0, 'e' },
-		{ 0 },
+		{ "recover", 0, 0, 'x' },    { "sudo", 0, 0, 'u' },
+		{ "debug", 0, 0, 'D' },      { "uid", 1, 0, 'U' },
+		{ "relay", 1, 0, 'y' },      { "net", 1, 0, 'n' }, /* the guest's address */
+		{ "net-test", 0, 0, 'N' },   { "search", 1, 0, 'e' },
+		{ "user", 1, 0, 'a' }, /* USER of the image */
+		{ "home", 1, 0, 'H' },       { 0 },
 	};
 	int guest = -1, qmp = -1, client = -1, log_fd = -1, relay = -1, c;
 	enum log_level level = LOG_INFO;
@@ -1412,6 +1408,12 @@ int main(int argc, char **argv)
 			break;
 		case 'h':
 			w.hostname = optarg;
+			break;
+		case 'a':
+			w.user = optarg;
+			break;
+		case 'H':
+			w.home = optarg;
 			break;
 		case 'L':
 			ASSERT(w.n_layers < MSG_LAYERS_MAX);

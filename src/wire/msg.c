@@ -64,6 +64,8 @@ const struct msg_rule msg_rules[] = {
 	  HEAD + 16 + MSG_SEARCH_MAX *(STR + MSG_DOMAIN_MAX) },
 	{ MSG_NET_TEST, "NET_TEST", HOST, ST_RUN, HEAD, HEAD },
 	{ MSG_CONNECT, "CONNECT", HOST, ST_RUN, HEAD + 4, HEAD + 4 },
+	{ MSG_ACCOUNT, "ACCOUNT", HOST, MSG_STATE_ROOT, HEAD + 2 * STR,
+	  HEAD + 2 * STR + MSG_USER_MAX + PATH_ABS_MAX },
 	{ MSG_READY, "READY", GUEST, MSG_STATE_START, HEAD + 4 + STR + 1 + 16,
 	  HEAD + 4 + STR + KERNEL_MAX + 16 },
 	{ MSG_DONE, "DONE", GUEST, ST_ANY, HEAD + 8 + STR, HEAD + 8 + STR + MSG_TEXT_MAX },
@@ -324,6 +326,14 @@ static void fields(struct io *io, struct msg *m)
 		u16(io, &m->exec.rows);
 		u16(io, &m->exec.cols);
 		u8(io, &m->exec.login, 1);
+		break;
+	case MSG_ACCOUNT:
+		string(io, &m->account.user, 0, MSG_USER_MAX);
+		string(io, &m->account.home, 0, PATH_ABS_MAX);
+		if (!io->bad && m->account.home.len)
+			check(io, m->account.home.p[0] == '/' &&
+			                  path_check(span_of(m->account.home.p + 1,
+			                                     m->account.home.len - 1)) > 0);
 		break;
 	case MSG_RESIZE:
 		channel(io, &m->resize.channel);

@@ -38,6 +38,7 @@ enum {
 	MSG_SEARCH_MAX = 6, /* search domains; resolv.conf(5) */
 	MSG_DOMAIN_MAX = 253,
 	MSG_MTU_MIN = 1280,
+	MSG_USER_MAX = 256,
 };
 
 enum msg_type {
@@ -61,6 +62,7 @@ enum msg_type {
 	MSG_NET,      /* address, route, resolver; again: the same, or another */
 	MSG_NET_TEST, /* do the obvious bypasses fail? */
 	MSG_CONNECT,  /* to a server in the guest */
+	MSG_ACCOUNT,  /* who runs commands, by the image's own files of users */
 	/* guest to host */
 	MSG_READY = 64,
 	MSG_DONE,
@@ -184,6 +186,10 @@ struct msg {
 			uint16_t channel; /* opened by this message on both sides */
 			uint16_t port;    /* 127.0.0.1, else ::1, else the card's address */
 		} connect;
+		struct {
+			struct span user; /* NAME, UID, with :GROUP or :GID; empty: uid 1000 */
+			struct span home; /* absolute, made if missing; empty: the image's */
+		} account;
 		struct {
 			uint32_t version;
 			struct span kernel; /* release */

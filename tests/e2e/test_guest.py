@@ -68,7 +68,7 @@ def tree(h, files):
 
 
 def guest(h, files=None, **k):
-    setup = {n: k.pop(n) for n in ("flags", "tmp_bytes", "sync_ms") if n in k}
+    setup = {n: k.pop(n) for n in ("flags", "tmp_bytes", "sync_ms", "account", "work") if n in k}
     g = boot(h, tree=tree(h, files or {"a.txt": b"hello\n"}), **k)
     g.up(**setup)
     return g
@@ -199,6 +199,32 @@ def test_sudo(h):
         assert b"CapEff:\t0000000000000000" in r.out, r
         g.run("sh", "-c", "cp /usr/bin/id /usr/local/bin/rid; chmod 4755 /usr/local/bin/rid", root=True)
         assert g.run("rid", "-u").out == b"0\n"
+
+
+def test_account(h):
+    """Another user than the agent: its ids for commands, files and the projects."""
+    with guest(h, account=("daemon:mail", "/srv/here")) as vm:
+        g = vm.host
+        r = g.run("sh", "-c", "id -u; id -g; echo $HOME $USER $LOGNAME $SHELL; stat -c %u:%g $HOME /work/demo",
+                  env=["PATH=/usr/bin:/bin"])
+        assert r.out.splitlines()[:2] == [b"1", b"8"], r
+        assert r.out.splitlines()[2:] == [b"/srv/here daemon daemon /usr/sbin/nologin", b"1:8", b"1:8"], r
+        # what the host says counts, and root is root
+        assert g.run("sh", "-c", "echo $HOME", env=["HOME=/x"]).out == b"/x\n"
+        assert g.run("id", "-u", root=True).out == b"0\n"
+        g.file("/srv/here/f", b"x", uid=1000, gid=1000)
+        g.file("/srv/here/r", b"x")
+        r = g.run("sh", "-c", "stat -c %u:%g /srv/here/*; cd /work/demo; echo two >>a.txt && mkdir d && echo n >d/n && "
+                  "stat -c %u:%g a.txt d d/n")
+        assert r.out == b"1:8\n0:0\n" + 3 * b"1:8\n", r
+        # no capability came with it
+        r = g.run("sh", "-c", "grep -E 'CapEff|NoNewPrivs' /proc/self/status")
+        assert b"CapEff:\t0000000000000000" in r.out and b"NoNewPrivs:\t1" in r.out, r
+    with guest(h, work=False, account=("root",)) as vm:
+        assert vm.host.run("id", "-un").out == b"agent\n"
+        for user, why in (("nobody-here", "/etc/passwd"), ("daemon:nobody-here", "/etc/group"), (":x", "no user")):
+            code, text = vm.host.wait(vm.host.post("ACCOUNT", wire.s16(user), wire.s16("")))
+            assert code < 0 and why in text, (user, code, text)
 
 
 def test_exit_codes(h):

@@ -281,7 +281,7 @@ def test_messages_by_stage(h):
             "RESIZE": struct.pack("<HHH", 1, 1, 1), "SIGNAL": struct.pack("<HB", 1, 1),
             "EXPORT": struct.pack("<HIQ", 1, 1, 1), "WANT": bytes(6), "THAW": b"", "SYNC": b"",
             "POWEROFF": b"", "NET": struct.pack("<IIIBHB", 1, 2, 3, 16, 1500, 0), "NET_TEST": b"",
-            "CONNECT": struct.pack("<HH", 1, 80)}
+            "CONNECT": struct.pack("<HH", 1, 80), "ACCOUNT": wire.s16("") + wire.s16("")}
     msgs = {n: wire.message(n, 1, body[n]) for n in wire.HOST}
     msgs |= {"READY": ready(), "DONE": done(99999), "EXITED": exited(77), "OOM": oom(), "LOG": log()}
     msgs |= {"type 0": bytes(6), "type 200": struct.pack("<HI", 200, 0), "short": b"\x40"}

@@ -97,7 +97,7 @@ class Guest:
         self.sock = ours
         self.host = wire.Host(ours)
 
-    def up(self, projects=("demo",), work=True, **setup):
+    def up(self, projects=("demo",), work=True, account=None, **setup):
         """All the way to commands."""
         h = self.host
         h.hello(timeout_s=120)
@@ -105,6 +105,8 @@ class Guest:
         h.entropy()
         h.setup(**setup)
         h.mount_root()
+        if account is not None:
+            h.account(*account)
         if work:
             h.mount_work(projects)
         return h

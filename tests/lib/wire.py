@@ -22,7 +22,7 @@ CREDIT_MAX = 256 * 1024
 # message types by name
 HOST = ["HELLO", "CLOCK", "ENTROPY", "SETUP", "MOUNT_ROOT", "MOUNT_WORK", "FILE", "ARGS", "EXEC",
         "RESIZE", "SIGNAL", "EXPORT", "WANT", "THAW", "SYNC", "POWEROFF", "NET", "NET_TEST",
-        "CONNECT"]
+        "CONNECT", "ACCOUNT"]
 GUEST = ["READY", "DONE", "EXITED", "OOM", "LOG"]
 TYPE = {n: i + 1 for i, n in enumerate(HOST)}
 TYPE.update({n: i + 64 for i, n in enumerate(GUEST)})
@@ -431,6 +431,9 @@ class Host:
 
     def mount_root(self, layers=("base",), scratch="scratch"):
         self.call("MOUNT_ROOT", bytes([len(layers)]), *[s16(x) for x in layers], s16(scratch))
+
+    def account(self, user="", home=""):
+        self.call("ACCOUNT", s16(user), s16(home))
 
     def mount_work(self, projects, disk="work"):
         self.call("MOUNT_WORK", s16(disk), bytes([len(projects)]), *[s16(x) for x in projects])

@@ -399,7 +399,7 @@ static void test_msg_values(void **state UNUSED)
 	memset(text, 'a', sizeof(text));
 	start(0);
 	round_trip("type 0", false);
-	start(MSG_CONNECT + 1);
+	start(MSG_ACCOUNT + 1);
 	round_trip("no such type", false);
 	for (unsigned i = MSG_THAW; i <= MSG_POWEROFF; i++) {
 		start(i);
@@ -523,6 +523,14 @@ static void test_msg_values(void **state UNUSED)
 		m.connect.channel = 1;
 		m.connect.port = (uint16_t)(1 + d);
 		round_trip("port, first", d >= 0);
+
+		start(MSG_ACCOUNT);
+		m.account.user = span_of(text, (size_t)(MSG_USER_MAX + d));
+		round_trip("user, longest", d <= 0);
+		m.account.user.len = 0;
+		round_trip("nothing said", true);
+		m.account.home = span_str(d < 0 ? "/a" : d == 0 ? "a" : "/a/../b");
+		round_trip("home", d < 0);
 
 		start(MSG_SIGNAL);
 		m.signal.channel = 1;
