@@ -9,6 +9,7 @@ import glob
 import hashlib
 import os
 import stat
+import struct
 import time
 
 import fakenet
@@ -685,6 +686,51 @@ def test_export(h):
 
 
 test_export.timeout_s = 400
+
+
+RECORDED = r"""
+set -e
+umask 022
+chmod 755 a; echo three >b; rm d/f; mkdir -p d/again/deep
+echo 'new file' >new; : >empty; chmod 600 empty
+truncate -s 200000 sparse; printf middle | dd of=sparse bs=1 seek=100000 conv=notrunc 2>/dev/null
+cp new "$(printf 'no\377utf')"; cp new "$(printf 'new\nline \033[31m')"; cp new ' '
+cp new "$(printf 'n%.0s' $(seq 255))"
+chmod 4711 ' '
+ln new hard; ln -s /etc/shadow link; ln -s "$(printf 'x%.0s' $(seq 1000))" long
+mkfifo fifo
+rm -r gone; rm -r again; mkdir again; echo n >again/new
+rm swap; mkdir swap; echo x >swap/in
+deep=d; for i in $(seq 60); do deep=$deep/$i; done; mkdir -p $deep; echo bottom >$deep/file
+cd ..; find demo -depth -exec touch -h -d @1000000000 {} +
+"""
+
+
+def test_recorded_stream(h):
+    """What a guest sends is, byte by byte, what the fuzzers begin with (and the decoder has
+    to take). After a change of the format: CLOCHE_RECORD=1 writes it anew."""
+    files = {"a": b"one\n", "b": b"one\n", "d/f": b"x", "gone/x": b"x", "again/old": b"x",
+             "swap": b"x"}
+    with guest(h, files) as vm:
+        g = vm.host
+        r = g.run("sh", "-c", RECORDED, cwd="/work/demo", timeout_s=120)
+        assert r.rc == 0, r
+        changes, ch = g.export()
+        index, blobs = g.index, bytearray()
+        got = g.want(ch, [c.ordinal for c in changes if c.type == wire.C_FILE], tape=blobs)
+        assert all(got[c.ordinal]["hash"] == c.hash for c in changes if c.type == wire.C_FILE)
+    kinds = {c.type for c in changes}
+    assert kinds == {wire.C_DIR, wire.C_FILE, wire.C_LINK, wire.C_WHITEOUT, wire.C_SPECIAL}, kinds
+    # cloche-disk is gone (2), so all is asked for; 251 bytes a time; the list ends there
+    whole = struct.pack("<BBH", 2, 251, len(index)) + index + blobs
+    for name, data in (("change/recorded_index", index), ("change/recorded_blobs", blobs),
+                       ("export/recorded", whole)):
+        path = os.path.join(os.path.dirname(__file__), "..", "fuzz", "corpus", name)
+        if os.environ.get("CLOCHE_RECORD"):
+            with open(path, "wb") as f:
+                f.write(data)
+        with open(path, "rb") as f:
+            assert f.read() == data, f"{name}: another stream than the one recorded"
 
 
 def test_export_limits(h):

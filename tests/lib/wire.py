@@ -549,17 +549,23 @@ class Host:
             self.until(lambda: c.ended[OUT] and c.ended[ERR], 10, "reset of the export")
             c.exited, c.ended[IN] = True, True
             raise OSError(-code, text)
-        changes, used = parse_index(bytes(c.out[OUT]))
+        self.index = bytes(c.out[OUT])
+        changes, used = parse_index(self.index)
         if used != len(c.out[OUT]):
             raise Lie("bytes behind the index")
         del c.out[OUT][:]
         return changes, ch
 
-    def want(self, ch, ordinals, timeout_s=300, keep_max=1 << 20):
-        """Phase 2. {ordinal: blob}"""
+    def want(self, ch, ordinals, timeout_s=300, keep_max=1 << 20, tape=None):
+        """Phase 2. {ordinal: blob}; @tape, a bytearray: the stream itself."""
         c = self.ch[ch]
         r = BlobReader(keep_max)
-        c.sink[OUT] = r.feed
+
+        def feed(data):
+            if tape is not None:
+                tape.extend(data)
+            r.feed(data)
+        c.sink[OUT] = feed
         ranges = []
         for o in sorted(ordinals):
             if ranges and ranges[-1][0] + ranges[-1][1] == o:
