@@ -207,10 +207,12 @@ static void connected(struct flow *f)
 	}
 	f->connected = true;
 	loop_timer_del(f->r->l, &f->dial_timer);
-	if (f->mode == MODE_OPAQUE)
+	if (f->mode == MODE_OPAQUE) {
 		flow_opaque_begin(f);
-	else
-		flow_client_step(f);
+		return;
+	}
+	flow_word_push(f);
+	flow_client_step(f);
 }
 
 static void on_server(void *arg, uint32_t events)
@@ -249,8 +251,9 @@ void flow_judge_later(struct flow *f)
 }
 
 /*
- * The client is silent, and the port was one where the server may have the first word.
- * The policy may have changed meanwhile, and no byte came that asked it.
+ * The client is silent, or has said one word and waits, and the port was one where the
+ * server may have the first word. The policy may have changed meanwhile, and no byte came
+ * that asked it.
  */
 static void on_raw_wait(void *arg)
 {
@@ -266,9 +269,14 @@ static void on_raw_wait(void *arg)
 	if (o.verdict == VERDICT_REFUSE) {
 		flow_refuse(f, o.why, f->name, o.detail);
 	} else if (o.raw) {
-		memcpy(f->name, o.name, sizeof(f->name));
-		flow_uncount(f);
-		flow_dial(f);
+		f->due = f->word ? f->have + f->stays : 0;
+		if (f->server < 0) {
+			memcpy(f->name, o.name, sizeof(f->name));
+			flow_uncount(f);
+			flow_dial(f);
+		} else {
+			flow_word_push(f);
+		}
 	} else {
 		f->proto = PROTO_UNKNOWN;
 		f->name[0] = '\0';
@@ -276,6 +284,11 @@ static void on_raw_wait(void *arg)
 	}
 	watch(f);
 	reap(f);
+}
+
+void flow_raw_wait(struct flow *f)
+{
+	loop_timer_set(f->r->l, &f->judge_timer, RELAY_RAW_WAIT_MS, on_raw_wait, f);
 }
 
 /* ---- the client ------------------------------------------------------------------------ */
@@ -342,7 +355,7 @@ void flow_start(struct relay *r, int fd, uint32_t addr, uint16_t port, uint16_t 
 	} else if (o.raw) {
 		f->proto = PROTO_RAW;
 		memcpy(f->name, o.name, sizeof(f->name));
-		loop_timer_set(r->l, &f->judge_timer, RELAY_RAW_WAIT_MS, on_raw_wait, f);
+		flow_raw_wait(f);
 	} else {
 		flow_judge_later(f);
 	}

@@ -6,7 +6,9 @@
  *
  *   JUDGE    its first bytes are collected until there is a verdict; nothing of
  *            them goes anywhere. Where a rule is raw the server may be dialed, and
- *            heard, meanwhile: it may have to speak first.
+ *            heard, meanwhile: it may have to speak first. There also goes a word
+ *            that the client has said and waits with (no blank, no end of line: not
+ *            yet a request); if it becomes a request after all, that is refused.
  *   HTTP     every request head is judged before it goes on (wire/http1.h).
  *   UPGRADE  one head that asks for WebSocket went on; the server's answer decides.
  *   OPAQUE   copied as it comes.
@@ -97,6 +99,19 @@ void flow_out_step(struct flow *f)
 		http_pump(f); /* it was not read meanwhile, and edges are past */
 	else if (f->mode == MODE_UPGRADE)
 		upgrade_step(f);
+	else if (f->mode == MODE_JUDGE)
+		flow_word_push(f);
+	else if (f->buf && f->out.len == 0)
+		flow_opaque_begin(f);
+}
+
+void flow_word_push(struct flow *f)
+{
+	if (!f->connected || f->out.len > 0 || f->sent >= f->due)
+		return;
+	if (copy_push(&f->out, span_of(f->buf + f->sent, f->due - f->sent)) < 0)
+		out_failed(f);
+	f->sent = f->due;
 }
 
 /* Take @n bytes out of the client's socket that were looked at before. */
@@ -200,10 +215,19 @@ static void http_pump(struct flow *f)
 /* The server is there and whatever the client says may go. */
 void flow_opaque_begin(struct flow *f)
 {
+	uint8_t again; /* the last byte of a word: it went, and is still in the socket */
+
 	f->mode = MODE_OPAQUE;
-	if (f->have > 0 && copy_push(&f->out, span_of(f->buf, f->have)) < 0)
+	if (f->out.len > 0)
+		return; /* a word: flow_out_step() comes back */
+	if (f->sent > f->have && !take(f, &again, f->sent - f->have)) {
+		flow_end(f, "client");
+		return;
+	}
+	if (f->have > f->sent &&
+	    copy_push(&f->out, span_of(f->buf + f->sent, f->have - f->sent)) < 0)
 		out_failed(f);
-	f->have = f->stays = 0;
+	f->have = f->stays = f->sent = f->due = 0;
 	free(f->buf);
 	f->buf = NULL;
 	out_step(f);
@@ -217,6 +241,11 @@ void flow_judge_apply(struct flow *f, const struct judge_out *o)
 		if (o->proto != PROTO_UNKNOWN)
 			f->proto = o->proto;
 		flow_refuse(f, o->why, o->name, o->detail);
+		return;
+	}
+	if (f->sent > 0 && o->proto != PROTO_RAW) {
+		/* a request whose first bytes went as those of another protocol */
+		flow_refuse(f, WHY_MALFORMED, o->name, NULL);
 		return;
 	}
 	flow_uncount(f);
@@ -260,8 +289,12 @@ static void judge_step(struct flow *f)
 		return;
 	}
 	ASSERT(n > 0); /* an end gives a verdict */
-	if (silent && o.raw)
-		flow_judge_later(f); /* instead of the wait for a client that is silent */
+	/* a wait that runs goes on: who sends a byte now and then does not lengthen it */
+	if (o.word && (silent || f->judge_timer.when_ns == 0))
+		flow_raw_wait(f);
+	else if (!o.word && (f->word || (silent && o.raw)))
+		flow_judge_later(f);
+	f->word = o.word;
 	if (!take(f, f->buf + f->have, n - 1)) {
 		flow_end(f, "client");
 		return;

@@ -30,6 +30,9 @@ struct flow {
 	/* client's bytes: `have` were taken out of the socket, `stays` (0, 1) behind them were not */
 	uint8_t *buf;
 	size_t have, stays;
+	/* of them, a word that was waited with: so many may go without a verdict, so many went */
+	size_t due, sent;
+	bool word;        /* all of them are one */
 	bool half_closed; /* the client will send no more than what is there */
 	bool gone;        /* it does not listen any more, either */
 	bool announced;   /* there is an event that says it may */
@@ -52,6 +55,8 @@ void flow_announce(struct flow *f);
 /* There is a verdict, or its server is dialed without one. */
 void flow_uncount(struct flow *f);
 void flow_judge_later(struct flow *f);
+/* On a port of any protocol: wait a little for the client's (next) bytes. */
+void flow_raw_wait(struct flow *f);
 void flow_dial(struct flow *f);
 
 /* ---- flow_client.c ---- */
@@ -63,5 +68,7 @@ void flow_in_step(struct flow *f);
 /* The server takes bytes again. */
 void flow_out_step(struct flow *f);
 void flow_opaque_begin(struct flow *f);
+/* What is due of a word goes to the server, if it is there and takes it. */
+void flow_word_push(struct flow *f);
 
 #endif

@@ -239,7 +239,8 @@ static void judge_first(struct judge_out *out, const struct judge_in *in, struct
 	} else if (maybe && first.len >= JUDGE_BYTES_MAX) {
 		refuse(out, WHY_TOO_LONG);
 	} else if (maybe && !ended) {
-		return;
+		out->word = out->raw && !memchr(line.p, ' ', line.len) &&
+		            !memchr(line.p, '\t', line.len);
 	} else if (out->raw) {
 		out->verdict = VERDICT_ALLOW;
 		out->proto = PROTO_RAW;

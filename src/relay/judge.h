@@ -81,6 +81,7 @@ struct judge_out {
 	char name[HOST_NAME_BYTES]; /* what was named, also when refused; "" unknown */
 	const char *detail;         /* of CLOSED: the range; else NULL */
 	bool raw;                   /* MORE: a server that speaks first may be dialed */
+	bool word;                  /* MORE, raw: one word without an end, which may be all */
 };
 
 /* Without a byte: ALLOW for services and under PERMISSIVE, else MORE or REFUSE. */

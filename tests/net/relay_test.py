@@ -531,6 +531,45 @@ class Flows(RelayCase):
         wait_until(lambda: s.log[-1].ended)
         self.assertEqual(bytes(s.log[-1].data), b"")
         self.assertEqual(r.events(ev="flow", verdict="refused")[-1]["reason"], "name")
+        # one word, and waits for what the server says to it
+        f = r.flow(ONE, 2222)
+        f.send(b"pi")
+        time.sleep(0.05)
+        f.send(b"ng")
+        self.assertEqual(f.read(len(banner) + 4), banner + b"ping")
+        f.send(b"-pong")
+        self.assertEqual(f.read(5), b"-pong")
+        f.send(b" and on\n")
+        self.assertEqual(f.read(8), b" and on\n")
+        f.send(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")    # it is no HTTP any more
+        self.assertEqual(len(f.read(35)), 35)
+        f.half_close()
+        self.assertEqual(f.rest(), b"")
+        self.assertEqual(bytes(s.log[-1].data), b"ping-pong and on\nGET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+        self.assertEqual(len(r.events(ev="flow", verdict="allowed", guest_port=r.guest_port)), 1)
+        # ... also after the server's word, and as the last that it says
+        f = r.flow(ONE, 2222)
+        self.assertEqual(f.read(len(banner)), banner)
+        f.send(b"x")
+        self.assertEqual(f.read(1), b"x")
+        f.half_close()
+        self.assertEqual(f.rest(), b"")
+        # ... but that is no way past the judge of requests, whoever they are for
+        for rest in (b"T / HTTP/1.1\r\nHost: evil.test\r\n\r\n", b"T / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                     b"ME / HTTP/1.1\r\nHost: evil.test\r\n\r\n"):
+            f = r.flow(ONE, 2222)
+            f.send(b"GE")
+            self.assertEqual(f.read(len(banner) + 2), banner + b"GE")
+            f.send(rest)
+            self.assertEqual(f.end(), "reset")
+            self.assertEqual(bytes(s.log[-1].data), b"GE")
+        # a request in pieces is one where they come together
+        f = r.flow(ONE, 2222)
+        for piece in (b"G", b"ET ", b"/ HTTP/1.1\r\nHost: evil", b".test\r\n\r\n"):
+            f.send(piece)
+            time.sleep(0.02)
+        self.assertEqual(f.end(), "reset")
+        self.assertEqual(r.events(ev="flow", verdict="refused")[-1]["reason"], "name")
         # who only listens
         f = r.flow(ONE, 2222)
         f.half_close()
