@@ -18,15 +18,16 @@ enum { READ_BYTES = 64 * 1024, READS_A_TURN = 16 };
 struct link {
 	struct forward *f;
 	uint16_t channel;
-	bool used;      /* until the guest has ended the channel, and the socket is closed */
-	bool up;        /* the guest's server took it */
-	bool ended;     /* the guest is done with the channel: mux_close() was called */
-	int fd;         /* the host's end; -1 once both ways are over */
-	bool in_over;   /* nothing more is read from it */
-	bool out_eof;   /* the guest sends no more */
-	bool out_over;  /* ... and that was said */
-	bool paused;    /* no credit */
-	struct buf out; /* for it, at most MUX_CREDIT_MAX */
+	bool used;        /* until the guest has ended the channel, and the socket is closed */
+	bool up;          /* the guest's server took it */
+	bool ended;       /* the guest is done with the channel: mux_close() was called */
+	int fd;           /* the host's end; -1 once both ways are over */
+	bool in_over;     /* nothing more is read from it */
+	bool out_eof;     /* the guest sends no more */
+	bool out_over;    /* ... and that was said */
+	bool paused;      /* no credit */
+	struct buf out;   /* for it, at most MUX_CREDIT_MAX */
+	uint64_t last_ns; /* a byte went either way */
 	struct loop_fd src;
 };
 
@@ -37,6 +38,7 @@ struct forward {
 	int relay_fd;
 	struct loop_fd relay_src;
 	struct link links[FORWARD_MAX];
+	struct loop_timer full; /* no link is free: until one has been idle for long enough */
 	uint8_t chunk[READ_BYTES];
 };
 
@@ -120,6 +122,7 @@ static int read_client(struct link *k)
 			cut(k);
 			return 0;
 		}
+		k->last_ns = loop_now_ns(f->l);
 		int r = n ? mux_send(f->mux, k->channel, FRAME_IN, f->chunk, (size_t)n)
 		          : mux_send_eof(f->mux, k->channel, FRAME_IN);
 		if (n == 0 || r == -EPIPE) /* the server wants no more */
@@ -203,6 +206,40 @@ static struct link *free_link(struct forward *f)
 	return NULL;
 }
 
+static void on_full(void *arg);
+
+/*
+ * A client or a server that never closes must not keep the last place for ever: when none
+ * is free, the connection that was idle for longest goes once that is FORWARD_IDLE_MS.
+ */
+static void watch_full(struct forward *f)
+{
+	const uint64_t idle_ns = FORWARD_IDLE_MS * UINT64_C(1000000);
+	struct link *oldest = &f->links[0];
+	uint64_t now = loop_now_ns(f->l);
+
+	for (size_t i = 0; i < FORWARD_MAX; i++) {
+		if (!f->links[i].used)
+			return;
+		if (f->links[i].last_ns < oldest->last_ns)
+			oldest = &f->links[i];
+	}
+	if (now - oldest->last_ns >= idle_ns) {
+		log_info("an idle connection to a published port was closed: all %d are in use",
+		         FORWARD_MAX);
+		cut(oldest);
+		f->ops.flush(f->ops.arg);
+		return;
+	}
+	uint64_t ms = (oldest->last_ns + idle_ns - now + 999999) / 1000000;
+	loop_timer_set(f->l, &f->full, ms, on_full, f);
+}
+
+static void on_full(void *arg)
+{
+	watch_full(arg);
+}
+
 /* Takes @fd. A connection that cannot be served is closed, which is all that is said. */
 static void take_connection(struct forward *f, int fd, uint16_t port)
 {
@@ -212,7 +249,9 @@ static void take_connection(struct forward *f, int fd, uint16_t port)
 	AUTO_CLOSE int owned = fd;
 	if (!k || fd_set_nonblock(fd, true) < 0)
 		return;
-	*k = (struct link){ .f = f, .channel = ch, .fd = -1, .src = { .fd = -1 } };
+	*k = (struct link){
+		.f = f, .channel = ch, .fd = -1, .src = { .fd = -1 }, .last_ns = loop_now_ns(f->l)
+	};
 	if (loop_fd_add(f->l, &k->src, fd, 0, on_client, k) < 0)
 		return;
 	/* asked first: a channel that the guest never hears of would never end */
@@ -227,6 +266,7 @@ static void take_connection(struct forward *f, int fd, uint16_t port)
 	k->fd = take_fd(&owned);
 	k->used = true;
 	f->ops.flush(f->ops.arg);
+	watch_full(f);
 }
 
 static void drop_relay(struct forward *f)
@@ -285,6 +325,7 @@ void forward_free(struct forward *f)
 {
 	if (!f)
 		return;
+	loop_timer_del(f->l, &f->full);
 	for (size_t i = 0; i < FORWARD_MAX; i++) {
 		if (f->links[i].used)
 			close_fd(&f->links[i]);
@@ -318,7 +359,8 @@ int forward_data(struct forward *f, uint16_t channel, uint8_t stream, struct spa
 
 	if (!k || !k->up || stream != FRAME_OUT)
 		return -EPROTO; /* before it stands, or where nothing is ever said */
-	if (k->fd < 0)          /* the client takes no more, and the guest will hear of it */
+	k->last_ns = loop_now_ns(f->l);
+	if (k->fd < 0) /* the client takes no more, and the guest will hear of it */
 		return mux_consumed(f->mux, channel, stream, b.len);
 	int r = buf_put(&k->out, b.p, b.len);
 	return r < 0 ? r : pump(k);

@@ -15,7 +15,12 @@
 #include "event/loop.h"
 #include "wire/mux.h"
 
-enum { FORWARD_FIRST = 128, FORWARD_MAX = 64 }; /* channels, and so connections at one time */
+enum {
+	FORWARD_FIRST = 128,
+	FORWARD_MAX = 64, /* channels, and so connections at one time */
+	/* when all are in use, one without a byte for so long makes room */
+	FORWARD_IDLE_MS = 5 * 60 * 1000,
+};
 
 struct forward;
 

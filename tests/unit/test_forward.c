@@ -426,6 +426,64 @@ static void test_cap(void **state UNUSED)
 	}
 }
 
+static uint64_t clock_ns;
+
+static uint64_t now_ns(void *arg UNUSED)
+{
+	return clock_ns;
+}
+
+/* Nobody has to close: but the last place is not kept by who says nothing for five minutes. */
+static void test_idle(void **state UNUSED)
+{
+	const uint64_t ms = 1000000;
+	int c[FORWARD_MAX];
+	char b[16];
+
+	clock_ns = ms;
+	loop_set_clock(t.l, now_ns, NULL);
+	for (size_t i = 0; i < FORWARD_MAX; i++) {
+		if (i == FORWARD_MAX - 1) { /* with room, nobody is cut */
+			clock_ns += 24 * 3600 * 1000 * ms;
+			assert_int_equal(turn(), 0);
+			assert_int_equal(forward_count(t.f), i);
+			/* the first one speaks, the second one is spoken to */
+			assert_int_equal(send(c[0], "x", 1, 0), 1);
+			assert_int_equal(mux_send(t.guest, FORWARD_FIRST + 1, FRAME_OUT, "y", 1),
+			                 0);
+			assert_int_equal(turn(), 0);
+			for (uint16_t k = 2; k < i; k++)
+				assert_int_equal(
+					mux_send(t.guest, FORWARD_FIRST + k, FRAME_OUT, "y", 1), 0);
+			assert_int_equal(turn(), 0);
+		}
+		c[i] = client((uint16_t)(i + 1));
+		assert_int_equal(forward_answered(t.f, t.channel, 0), 0);
+	}
+	clock_ns += (FORWARD_IDLE_MS - 1) * ms;
+	assert_int_equal(send(c[0], "x", 1, 0), 1);
+	assert_int_equal(mux_send(t.guest, FORWARD_FIRST + 1, FRAME_OUT, "y", 1), 0);
+	assert_int_equal(turn(), 0);
+	assert_int_equal(forward_count(t.f), FORWARD_MAX);
+	clock_ns += ms;
+	assert_int_equal(turn(), 0);
+	/* one, the first of those that were silent; the guest hears of it */
+	assert_int_equal(forward_count(t.f), FORWARD_MAX - 1);
+	assert_int_equal(got(c[2], b, sizeof(b)), 1); /* what it was sent before */
+	assert_int_equal(got(c[2], b, sizeof(b)), 0);
+	assert_true(t.out_reset[2]);
+	mux_close(t.guest, FORWARD_FIRST + 2);
+	assert_int_equal(turn(), 0);
+	/* its place is for the next one, and with it the next of the silent goes */
+	int more = client(80);
+	assert_int_equal(t.channel, FORWARD_FIRST + 2);
+	assert_int_equal(forward_count(t.f), FORWARD_MAX - 1);
+	assert_true(t.out_reset[3]);
+	assert_int_equal(close(more), 0);
+	for (size_t i = 0; i < FORWARD_MAX; i++)
+		assert_int_equal(close(c[i]), 0);
+}
+
 /* A guest that lies ends the machine: each of these is -EPROTO. */
 static void test_lies(void **state)
 {
@@ -518,6 +576,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_slow, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cap, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_idle, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lies, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_relay_lies, setup, teardown),
 	};
