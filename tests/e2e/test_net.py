@@ -1070,43 +1070,56 @@ def registry_or_skip(command, why):
     return urls[0]
 
 
-def test_registries(h):
-    """apt and npm install in the guest under `standard`, whose registries nobody wrote down; not under `locked`."""
-    apt = registry_or_skip("apt-get indextargets --format '$(SITE)' 2>/dev/null | head -n1", "apt")
-    p = h.project("demo", {"package.json": '{"name": "x", "version": "1.0.0", "dependencies": {"is-odd": "*"}}\n'})
-    npm = None
-    if shutil.which("npm") and shutil.which("node"):
-        try:
-            npm = registry_or_skip("npm config get registry", "npm")
-        except Skip as e:
-            print(e)
-    if npm:     # the host's own node and a whole npm, as the base image has none
-        with open(h.path("home", ".npmrc"), "w", encoding="ascii") as f:
-            f.write(f"registry={npm}\n")
-        node = os.path.realpath(shutil.which("node"))
-        os.makedirs(os.path.join(p, "lib"))
-        for line in subprocess.run(["ldd", node], capture_output=True, text=True, check=True).stdout.splitlines():
-            lib = line.split("=>")[-1].split("(")[0].strip()
-            if lib.startswith("/") and not os.path.basename(lib).startswith(("libc.", "ld-", "libm.", "libpthread.", "libdl.")):
-                shutil.copy(lib, os.path.join(p, "lib"))
-        shutil.copy(node, os.path.join(p, "node"))
-        subprocess.run(["npm", "pack", "--silent", "npm@10"], cwd=p, check=True, stdout=subprocess.DEVNULL)
-        subprocess.run("tar xzf npm-*.tgz && rm npm-*.tgz && mv package npm", shell=True, cwd=p, check=True)
-    install = ("cd /tmp && cp /work/demo/package.json . && LD_LIBRARY_PATH=/work/demo/lib /work/demo/node "
-               "/work/demo/npm/bin/npm-cli.js install --no-audit --no-fund --fetch-retries 0 && ls node_modules")
+def under_both(h, p, url, script, uid, done, flags=()):
+    """@script works under `standard` alone; the log has the registry of @url by its name both times."""
+    host = url.split("/")[2].split(":")[0]
     for profile in ("standard", "locked"):
-        with Guest(h, p, ["--network", "isolated", "--egress", profile, "--memory", "2g"]) as g:
-            rc, out = g.sh("apt-get -o Acquire::Retries=0 -qq update && apt-get -qq install -y hello && hello", uid=0,
-                           timeout_s=400)
+        with Guest(h, p, ["--network", "isolated", "--egress", profile, "--memory", "2g", *flags]) as g:
+            rc, out = g.sh(script, uid=uid, timeout_s=400)
+            ev = Events(h)
             if profile == "standard":
-                assert rc == 0 and "Hello, world!" in out, out
+                assert rc == 0 and done in out, out
+                ev.need(ev="flow", verdict="allowed", name=host)
             else:
-                assert rc != 0 and "Hello, world!" not in out, out
-            if npm:
-                rc, out = g.sh(install, timeout_s=300)
-                assert (rc == 0 and "is-odd" in out) if profile == "standard" else rc != 0, out
+                assert rc != 0 and done not in out, out
+                ev.need(ev="dns", verdict="refused", reason="name", name=host)
+                assert not ev.find(ev="flow", verdict="allowed"), ev.all()
+            ev.check()
     h.wait_clean()
-    assert apt
 
 
-test_registries.timeout_s = 900
+def test_registry_apt(h):
+    """apt installs in the guest under `standard`, whose registries nobody wrote down; not under `locked`."""
+    url = registry_or_skip("apt-get indextargets --format '$(SITE)' 2>/dev/null | head -n1", "apt")
+    under_both(h, h.project("demo", {}), url, "apt-get -o Acquire::Retries=0 -qq update && apt-get -qq install -y hello "
+               "&& hello", 0, "Hello, world!")
+
+
+test_registry_apt.timeout_s = 900
+
+
+def test_registry_npm(h):
+    """The same of npm: its registry is the one that the user's own npm is configured for."""
+    if not shutil.which("npm") or not shutil.which("node"):
+        raise Skip("npm and node are not on this host")
+    url = registry_or_skip("npm config get registry", "npm")
+    p = h.project("demo", {"package.json": '{"name": "x", "version": "1.0.0", "dependencies": {"is-odd": "*"}}\n'})
+    with open(h.path("home", ".npmrc"), "w", encoding="ascii") as f:
+        f.write(f"registry={url}\n")
+    # the host's own node and a whole npm, as the base image has none
+    node = os.path.realpath(shutil.which("node"))
+    os.makedirs(os.path.join(p, "lib"))
+    for line in subprocess.run(["ldd", node], capture_output=True, text=True, check=True).stdout.splitlines():
+        lib = line.split("=>")[-1].split("(")[0].strip()
+        if lib.startswith("/") and not os.path.basename(lib).startswith(("libc.", "ld-", "libm.", "libpthread.", "libdl.")):
+            shutil.copy(lib, os.path.join(p, "lib"))
+    shutil.copy(node, os.path.join(p, "node"))
+    subprocess.run(["npm", "pack", "--silent", "npm@10"], cwd=p, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run("tar xzf npm-*.tgz && rm npm-*.tgz && mv package npm", shell=True, cwd=p, check=True)
+    # npm takes the registry from its configuration, in the guest as on the host
+    under_both(h, p, url, f"cd /tmp && cp /work/demo/package.json . && echo registry={url} >.npmrc && "
+               "LD_LIBRARY_PATH=/work/demo/lib /work/demo/node /work/demo/npm/bin/npm-cli.js install --no-audit "
+               "--no-fund --fetch-retries 0 && ls -d node_modules/is-odd", 1000, "node_modules/is-odd\n")
+
+
+test_registry_npm.timeout_s = 900

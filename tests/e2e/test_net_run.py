@@ -114,6 +114,21 @@ def test_ports(h):
 test_ports.timeout_s = 600
 
 
+def test_relay_gone(h):
+    """A published port whose relay is gone refuses; nobody waits at a door that is not served."""
+    lab = lab_of(h)
+    p = h.project("demo", {})
+    s = Session(h, p, serve(8000) + "read x", ["--network", "offline", "-p", "8080:8000", "--callback", "1455"])
+    addr, = set(re.findall(r"(127\.\d+\.\d+\.\d+):8080\b", lab.run("ss", "-Hltn").stdout.decode()))
+    assert ask(lab, addr, 8080) == b"guest 8000\n"
+    h.kill_helper("cloche-relay")
+    wait_until(lambda: ask(lab, addr, 8080) is None, 10)
+    assert ask(lab, "127.0.0.1", 1455) is None
+    r = s.end()
+    assert "the network is closed (" in r.errtext, r
+    h.wait_clean()
+
+
 def test_publish_localhost(h):
     lab = lab_of(h)
     p = h.project("demo", {})

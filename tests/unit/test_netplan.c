@@ -31,6 +31,29 @@
 #include "cli/ports.h"
 #include "cli/registries.h"
 
+/* ---- ports -------------------------------------------------------------- */
+
+/* A callback ends after five minutes: that the relay is told so, and does it, others show. */
+static void test_callback(void **state UNUSED)
+{
+	struct net_port p = { 0 };
+	struct err e = { 0 };
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(a);
+	/* a number that is free */
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(s, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(getsockname(s, (struct sockaddr *)&a, &len), 0);
+	assert_int_equal(close(s), 0);
+	assert_int_equal(ports_open_callback(&p, ntohs(a.sin_port), &e), 0);
+	assert_true(p.once);
+	assert_int_equal(p.deadline_s, 300);
+	assert_int_equal(p.guest_port, ntohs(a.sin_port));
+	while (p.n_fds)
+		assert_int_equal(close(p.fds[--p.n_fds]), 0);
+}
+
 /* ---- options ------------------------------------------------------------ */
 
 static void test_option_values(void **state UNUSED)
@@ -805,21 +828,14 @@ static void test_sum_limit(void **state UNUSED)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_option_values),
-		cmocka_unit_test(test_option_lists),
-		cmocka_unit_test(test_settle),
-		cmocka_unit_test(test_policy),
-		cmocka_unit_test(test_shown),
-		cmocka_unit_test(test_search),
-		cmocka_unit_test(test_label),
-		cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_hostca_take),
-		cmocka_unit_test(test_hostca_load),
-		cmocka_unit_test(test_hostca_limits),
-		cmocka_unit_test(test_registries_cache),
-		cmocka_unit_test(test_event),
-		cmocka_unit_test(test_event_file),
+		cmocka_unit_test(test_callback),      cmocka_unit_test(test_option_values),
+		cmocka_unit_test(test_option_lists),  cmocka_unit_test(test_settle),
+		cmocka_unit_test(test_policy),        cmocka_unit_test(test_shown),
+		cmocka_unit_test(test_search),        cmocka_unit_test(test_label),
+		cmocka_unit_test(test_addresses),     cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_hostca_take),   cmocka_unit_test(test_hostca_load),
+		cmocka_unit_test(test_hostca_limits), cmocka_unit_test(test_registries_cache),
+		cmocka_unit_test(test_event),         cmocka_unit_test(test_event_file),
 		cmocka_unit_test(test_sum_limit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
