@@ -11,6 +11,7 @@ import time
 
 from harness import ROOT, Skip
 from schema import assert_valid
+from tmux import Tmux
 
 KEY = "sk-test-0123456789abcdefghijklmnop"
 SCENARIO = {"steps": [
@@ -105,6 +106,42 @@ def session(h, agent, words, flags, values, timeout_s=200, may_be_refused=False)
     return got
 
 
+def on_a_terminal(h, agent, words, flags, values, prompt, leave):
+    """A session as its user has it: from the first screen, on which nothing but @prompt may
+    wait for the user, to the answer, the review and what was written back."""
+    env = h.env(XDG_CACHE_HOME=agents_cache(h), **user_npm())
+    build(h, agent, env)
+    p = h.project("demo", {"README.md": "a demo\n"}, git=True)
+    mock = Mock(h, SCENARIO)
+    url = f"http://host.cloche:{mock.port}"
+    for k, v in values.items():
+        env[k] = v.replace("@URL@", url)
+    t = Tmux(h, [h.cloche, "run", agent, p, *h.accel_flags(), "--network", "isolated", "--egress",
+                 "locked", "--host-service", str(mock.port), *flags, "--",
+                 *[w.replace("@URL@", url) for w in words]], env, p)
+    first = t.expect(prompt, 120).string
+    print(first)
+    t.type("go")
+    t.expect("go", 60)
+    t.key("Enter")
+    t.resize(90, 28)        # while it works
+    t.expect("all done", 240)
+    assert mock.requests(), "the mock was never asked"
+    t.type(leave)
+    t.expect(re.escape(leave), 60)
+    t.key("Enter")
+    # the review: one file after the other, both wanted
+    for name in ("hello.txt", "seen.txt"):
+        t.expect(re.escape(name) + r"(.*\n)+.*\[y,n", 60)
+        t.type("y")
+        t.key("Enter")
+    rc = t.wait(60)
+    assert rc == 0, (rc, t.screen())
+    assert h.read(p, "hello.txt") == b"hello from the model\n" and h.read(p, "seen.txt") == b"cloche\n"
+    steps = [q for q in mock.requests() if q["kind"] == "step"]
+    assert len(steps) >= 3, steps
+
+
 def test_claude(h):
     env = h.env(XDG_CACHE_HOME=agents_cache(h))
     r = h.run("run", "claude", h.project("none"), *h.accel_flags(), "--pull", "never",
@@ -118,13 +155,15 @@ def test_claude(h):
     assert layer["package"] == "@anthropic-ai/claude-code-linux-x64" and len(layer["digest"]) == 64, layer
 
 
+CODEX_MOCK = ["-c", 'model_provider="mock"']
+for key, value in {"name": '"mock"', "base_url": '"@URL@/v1"', "env_key": '"CODEX_API_KEY"',
+                   "wire_api": '"responses"'}.items():
+    CODEX_MOCK += ["-c", f"model_providers.mock.{key}={value}"]
+
+
 def test_codex(h):
-    provider = {"name": '"mock"', "base_url": '"@URL@/v1"', "env_key": '"CODEX_API_KEY"',
-                "wire_api": '"responses"'}
-    words = ["exec", "--dangerously-bypass-approvals-and-sandbox", "-c", 'model_provider="mock"']
-    for k, v in provider.items():
-        words += ["-c", f"model_providers.mock.{k}={v}"]
-    session(h, "codex", [*words, "go"], ["--allow-env", "CODEX_API_KEY"], {"CODEX_API_KEY": KEY})
+    session(h, "codex", ["exec", "--dangerously-bypass-approvals-and-sandbox", *CODEX_MOCK, "go"],
+            ["--allow-env", "CODEX_API_KEY"], {"CODEX_API_KEY": KEY})
 
 
 def test_gemini(h):
@@ -141,3 +180,18 @@ def test_opencode(h):
 
 
 test_opencode.timeout_s = 800   # an emulated machine is very slow at its run-time's code
+
+
+def test_claude_on_a_terminal(h):
+    on_a_terminal(
+        h, "claude", [], ["--env-forward", "ANTHROPIC_BASE_URL", "--allow-env", "ANTHROPIC_API_KEY"],
+        {"ANTHROPIC_BASE_URL": "@URL@", "ANTHROPIC_API_KEY": KEY}, r"❯\s*\n", "/exit")
+
+
+def test_codex_on_a_terminal(h):
+    on_a_terminal(
+        h, "codex", ["--dangerously-bypass-approvals-and-sandbox", *CODEX_MOCK],
+        ["--allow-env", "CODEX_API_KEY"], {"CODEX_API_KEY": KEY}, r"› Ask Codex", "/quit")
+
+
+test_claude_on_a_terminal.timeout_s = test_codex_on_a_terminal.timeout_s = 600
