@@ -8,12 +8,17 @@
  * could have sent anyway.
  *
  *	cloche-image rootfs RECIPE   0 tar in, 1 report, 3 image out, 4 package out
+ *	cloche-image oci-read root|config
+ *	                             0 manifest, index or config of an image in, 3 words out
+ *	cloche-image oci-merge HEX:SIZE...
+ *	                             10, 11, ... layers in, the lowest first, 1 report, 3 image out
  *	cloche-image kernel          0 package in, 1 report, 3 kernel out, 4 modules out
  *	cloche-image package NAME [--omit PATTERN]... [--bin NAME=PATH]...
  *	                             0 tarball of npm in, 1 report, 3 layer out
  *
- * Exit: 0; 3 for an input that is cut short or damaged; 4 for one that is
- * refused, and for errors of its own. The reason is one line on stderr.
+ * Exit: 0; 3 for an input that is cut short or damaged (of oci-merge the report names the
+ * layer); 5 for an image of another system; 4 for what is refused, and for errors of its own.
+ * The reason is one line on stderr.
  *
  * `build`, `layer`, `ls`, `rm`, `verify`, `open`, `scratch` are for developers: they do
  * what the command `cloche image` does, with the user's rights, and parse nothing.
@@ -24,6 +29,7 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -34,16 +40,19 @@
 #include "cage/cage.h"
 #include "config/profile.h"
 #include "image/layer.h"
+#include "image/ocireader.h"
 #include "image/worker.h"
 
-enum { FD_OUT = 3, FD_OUT2 = 4 };
+enum { FD_OUT = 3, FD_OUT2 = 4, FD_LAYERS = 10 };
 
 static int say(const struct err *e)
 {
 	(void)fprintf(stderr, "cloche-image: %s\n", e->text);
 	if (e->hint[0])
 		(void)fprintf(stderr, "hint: %s\n", e->hint);
-	return e->code == -EBADMSG ? WORKER_EXIT_DAMAGED : WORKER_EXIT_REFUSED;
+	return e->code == -EBADMSG   ? WORKER_EXIT_DAMAGED
+	       : e->code == -ENOEXEC ? WORKER_EXIT_OTHER
+	                             : WORKER_EXIT_REFUSED;
 }
 
 static int enter_cage(struct err *err)
@@ -134,6 +143,74 @@ static int main_package(int argc, char **argv)
 	tar_free(in);
 	if (r == 0)
 		r = report(&rep, &err);
+	return r < 0 ? say(&err) : 0;
+}
+
+static int main_oci_read(bool config)
+{
+	AUTO_BUF struct buf words = { 0 };
+	AUTO_FREE char *json = NULL;
+	struct err err = { 0 };
+	size_t n = 0;
+
+	int r = enter_cage(&err);
+	if (r == 0) {
+		r = fd_read_file(0, OCI_JSON_MAX, &json, &n);
+		if (r < 0)
+			(void)err_code(&err, r, "cannot read it");
+	}
+	if (r == 0)
+		r = config ? oci_read_config(span_of(json, n), &words, &err)
+		           : oci_read_root(span_of(json, n), &words, &err);
+	if (r == 0) {
+		r = fd_write_all(FD_OUT, words.p, words.len);
+		if (r < 0)
+			(void)err_code(&err, r, "cannot write the words");
+	}
+	return r < 0 ? say(&err) : 0;
+}
+
+/* "HEX:SIZE", from our own side. */
+static bool layer_arg(struct oci_layer *l, const char *s)
+{
+	struct hash h;
+	AUTO_FREE char *hex = xstrndup(s, strcspn(s, ":"));
+	const char *size = strchr(s, ':');
+
+	if (!size || hash_parse(&h, hex) < 0)
+		return false;
+	_Static_assert(sizeof(h.b) == SHA256_BYTES, "both are 32 bytes");
+	memcpy(l->sum, h.b, sizeof(l->sum));
+	l->size = strtoull(size + 1, NULL, 10);
+	return true;
+}
+
+static int main_oci_merge(int argc, char **argv)
+{
+	static struct oci_layer layers[OCI_LAYERS_MAX];
+	struct rootfs_opts o = { .out_fd = FD_OUT, .deb_fd = -1, .now_s = time(NULL) };
+	struct worker_report rep = { 0 };
+	struct err err = { 0 };
+	int bad = -1, r = 0;
+
+	random_bytes(o.uuid, sizeof(o.uuid));
+	for (int i = 0; i < argc && r == 0; i++) {
+		if (i == OCI_LAYERS_MAX || !layer_arg(&layers[i], argv[i]))
+			r = err_set(&err, -EINVAL, "wrong arguments");
+		else
+			layers[i].fd = FD_LAYERS + i;
+	}
+	if (r == 0)
+		r = enter_cage(&err);
+	if (r == 0)
+		r = oci_merge(layers, (size_t)argc, &o, &rep, &bad, &err);
+	if (bad >= 0) {
+		rep = (struct worker_report){ 0 };
+		(void)snprintf(rep.text, sizeof(rep.text), "%.64s", argv[bad]);
+		(void)!report(&rep, NULL); /* then nobody knows which one it was */
+	} else if (r == 0) {
+		r = report(&rep, &err);
+	}
 	return r < 0 ? say(&err) : 0;
 }
 
@@ -260,6 +337,10 @@ int main(int argc, char **argv)
 		return main_rootfs(argv[2]);
 	if (strcmp(verb, "package") == 0 && argc >= 3)
 		return main_package(argc - 2, argv + 2);
+	if (strcmp(verb, "oci-read") == 0 && argc == 3)
+		return main_oci_read(strcmp(argv[2], "config") == 0);
+	if (strcmp(verb, "oci-merge") == 0 && argc >= 2)
+		return main_oci_merge(argc - 2, argv + 2);
 	if (strcmp(verb, "kernel") == 0 && argc == 2)
 		return main_kernel();
 	if (strcmp(verb, "build") == 0 && argc <= 4)
@@ -276,9 +357,11 @@ int main(int argc, char **argv)
 		return main_open(&o);
 	if (strcmp(verb, "scratch") == 0 && argc == 4)
 		return main_scratch(&o, argv[2], argv[3]);
-	(void)fputs("usage: cloche-image rootfs RECIPE | kernel | package NAME ... | "
-	            "build [NAME [--force]] | layer PACKAGE VERSION LOCK [BIN=PATH]... | ls | "
-	            "rm NAME | verify [NAME] | open [NAME] | scratch FILE MIB\n",
-	            stderr);
+	(void)fputs(
+		"usage: cloche-image rootfs RECIPE | kernel | package NAME ... | oci-read ... | "
+		"oci-merge ... | "
+		"build [NAME [--force]] | layer PACKAGE VERSION LOCK [BIN=PATH]... | ls | "
+		"rm NAME | verify [NAME] | open [NAME] | scratch FILE MIB\n",
+		stderr);
 	return 2;
 }

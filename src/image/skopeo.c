@@ -266,8 +266,8 @@ static int run_skopeo(struct skopeo_job *job, const struct image_ref *ref, const
 	return r;
 }
 
-int skopeo_raw(struct skopeo_job *job, const struct image_ref *ref, const char *digest,
-               struct buf *out, struct err *err)
+static int inspect(struct skopeo_job *job, const struct image_ref *ref, const char *digest,
+                   bool config, struct buf *out, struct err *err)
 {
 	const char *argv[ARGS_MAX];
 	char from[REF_TEXT_BYTES];
@@ -277,9 +277,13 @@ int skopeo_raw(struct skopeo_job *job, const struct image_ref *ref, const char *
 	job->fault = SKOPEO_OTHER;
 	source(from, ref, digest);
 	argv[n++] = "skopeo";
+	argv[n++] = "--override-os=linux";
+	argv[n++] = "--override-arch=amd64";
 	argv[n++] = "inspect";
 	size_t at = n;
 	argv[n++] = "--raw";
+	if (config)
+		argv[n++] = "--config";
 	argv[n++] = from;
 	int r = run_skopeo(job, ref, argv, n, "--no-creds", at, &s, err);
 	if (r == 0 && (s.out.len == 0 || s.out.len > SKOPEO_RAW_MAX))
@@ -289,6 +293,18 @@ int skopeo_raw(struct skopeo_job *job, const struct image_ref *ref, const char *
 		r = err_set(err, -ENOMEM, "no memory for a manifest");
 	said_fini(&s);
 	return r;
+}
+
+int skopeo_raw(struct skopeo_job *job, const struct image_ref *ref, const char *digest,
+               struct buf *out, struct err *err)
+{
+	return inspect(job, ref, digest, false, out, err);
+}
+
+int skopeo_config(struct skopeo_job *job, const struct image_ref *ref, const char *digest,
+                  struct buf *out, struct err *err)
+{
+	return inspect(job, ref, digest, true, out, err);
 }
 
 /* The text of a file that skopeo wrote, without its line's end. */

@@ -60,6 +60,10 @@ struct skopeo_job {
 int skopeo_raw(struct skopeo_job *job, const struct image_ref *ref, const char *digest,
                struct buf *out, struct err *err) MUST_CHECK;
 
+/* The same for the config of the image for linux/amd64, which is @digest or below it. */
+int skopeo_config(struct skopeo_job *job, const struct image_ref *ref, const char *digest,
+                  struct buf *out, struct err *err) MUST_CHECK;
+
 /* What skopeo is to demand of who signed an image. */
 enum skopeo_policy {
 	SKOPEO_POLICY_NONE, /* nothing */

@@ -19,6 +19,9 @@ struct tar {
 	uint8_t *input; /* INPUT_BYTES, of fd */
 	int read_error; /* -errno of the input, which libarchive would only call fatal */
 	bool is_damaged;
+	bool is_layer;
+	struct sha256_state sum;
+	uint64_t n_read;
 	struct erofs_xattr xattrs[XATTRS_SEEN_MAX];
 };
 
@@ -34,6 +37,10 @@ static la_ssize_t input_read(struct archive *a, void *arg, const void **out)
 	if (n < 0) {
 		t->read_error = -errno;
 		return -1;
+	}
+	if (t->is_layer && n > 0) {
+		sha256_update(&t->sum, t->input, (size_t)n);
+		t->n_read += (uint64_t)n;
 	}
 	*out = t->input;
 	return n;
@@ -77,6 +84,44 @@ struct tar *tar_open_gz(int fd)
 		/* as above */
 	}
 	return t;
+}
+
+struct tar *tar_open_layer(int fd)
+{
+	struct tar *t = tar_new(fd);
+
+	if (!t)
+		return NULL;
+	t->is_layer = true;
+	sha256_init(&t->sum);
+	if (archive_read_support_format_tar(t->a) != ARCHIVE_OK ||
+	    archive_read_support_format_empty(t->a) != ARCHIVE_OK ||
+	    archive_read_support_filter_gzip(t->a) != ARCHIVE_OK ||
+	    archive_read_support_filter_zstd(t->a) != ARCHIVE_OK ||
+	    archive_read_open(t->a, t, NULL, input_read, NULL) != ARCHIVE_OK) {
+		/* as above */
+	}
+	return t;
+}
+
+int tar_layer_sum(struct tar *t, uint64_t max, uint8_t sum[SHA256_BYTES], uint64_t *out_size)
+{
+	const void *p;
+
+	ASSERT(t->is_layer);
+	if (t->read_error)
+		return t->read_error;
+	while (t->n_read <= max) {
+		la_ssize_t n = input_read(NULL, t, &p);
+		if (n < 0)
+			return t->read_error;
+		if (n == 0) {
+			sha256_final(&t->sum, sum);
+			*out_size = t->n_read;
+			return 0;
+		}
+	}
+	return -EFBIG;
 }
 
 struct tar *tar_open_mem(struct span bytes)

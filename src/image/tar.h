@@ -9,6 +9,7 @@
 #ifndef CLOCHE_IMAGE_TAR_H
 #define CLOCHE_IMAGE_TAR_H
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/span.h"
 #include "image/tree.h"
@@ -26,6 +27,15 @@ struct tar *tar_open_fd(int fd) MUST_CHECK;
 
 /* The same compressed with gzip. */
 struct tar *tar_open_gz(int fd) MUST_CHECK;
+
+/* A layer of an image: not compressed, gzip or zstd, hashed as it is read. */
+struct tar *tar_open_layer(int fd) MUST_CHECK;
+/*
+ * tar_layer_sum() - SHA-256 and size of the whole input of a layer; what was not read yet is.
+ * Return: 0, -EFBIG when there are more than @max bytes, -errno.
+ */
+int tar_layer_sum(struct tar *t, uint64_t max, uint8_t sum[SHA256_BYTES],
+                  uint64_t *out_size) MUST_CHECK;
 
 /* As tar_open_fd() from memory (tests); @bytes is borrowed. */
 struct tar *tar_open_mem(struct span bytes) MUST_CHECK;

@@ -32,6 +32,7 @@ struct dirent_ {
 	struct span name; /* arena */
 	uint32_t dir, node;
 	uint32_t next, prev; /* of the directory */
+	uint32_t layer;      /* the last one that said this name */
 };
 
 struct arena {
@@ -51,6 +52,7 @@ struct tree {
 	struct arena *arena;
 	uint64_t text_bytes, data_bytes;
 	uint32_t n_xattrs_dropped;
+	uint32_t layer;
 	uint32_t *by_number; /* image number -> node */
 	uint32_t n_numbers;
 	uint32_t *sorted; /* dirents of all directories, each sorted */
@@ -253,6 +255,7 @@ static int add_dirent(struct tree *t, uint32_t dir, struct span name, uint32_t n
 		.node = node,
 		.next = d->first,
 		.prev = TREE_NONE,
+		.layer = t->layer,
 	};
 	if (d->first != TREE_NONE)
 		t->dirents[d->first].prev = k;
@@ -474,6 +477,8 @@ int tree_add(struct tree *t, struct span path, const struct tree_meta *m, uint32
 	if (r < 0)
 		return r;
 	uint32_t k = find(t, dir, name);
+	if (k != TREE_NONE)
+		t->dirents[k].layer = t->layer;
 	if (k != TREE_NONE && S_ISDIR(t->nodes[t->dirents[k].node].m.mode) && S_ISDIR(c.mode)) {
 		node = t->dirents[k].node;
 		t->nodes[node].m = c;
@@ -521,6 +526,7 @@ int tree_add_link(struct tree *t, struct span path, struct span target)
 	if (S_ISDIR(t->nodes[old].m.mode))
 		empty_dir(t, old); /* the target may lie in it: nodes outlive their names */
 	t->dirents[k].node = node;
+	t->dirents[k].layer = t->layer;
 	return 0;
 }
 
@@ -585,6 +591,66 @@ int tree_empty(struct tree *t, struct span path)
 	if (node == TREE_NONE || !S_ISDIR(t->nodes[node].m.mode))
 		return -ENOENT;
 	empty_dir(t, node);
+	return 0;
+}
+
+void tree_next_layer(struct tree *t)
+{
+	t->layer++;
+}
+
+/*
+ * What earlier layers have below @dir. A folder of theirs in which this layer has something
+ * stays, as it would be made anew. Depth is bounded by TREE_DEPTH_MAX.
+ */
+static void prune(struct tree *t, uint32_t dir)
+{
+	for (uint32_t k = t->nodes[dir].first, next; k != TREE_NONE; k = next) {
+		uint32_t node = t->dirents[k].node;
+		bool is_dir = S_ISDIR(t->nodes[node].m.mode);
+
+		next = t->dirents[k].next;
+		if (is_dir)
+			prune(t, node);
+		if (t->dirents[k].layer < t->layer &&
+		    !(is_dir && t->nodes[node].first != TREE_NONE))
+			unlink_dirent(t, k);
+	}
+}
+
+int tree_whiteout(struct tree *t, struct span path)
+{
+	struct span p = clean(path), name;
+	uint32_t dir;
+
+	if (p.len == 0 || check(p) < 0)
+		return -EPROTO;
+	if (walk_parent(t, p, false, &dir, &name) < 0)
+		return 0;
+	uint32_t k = find(t, dir, name);
+	if (k == TREE_NONE)
+		return 0;
+	uint32_t node = t->dirents[k].node;
+	bool is_dir = S_ISDIR(t->nodes[node].m.mode);
+	if (is_dir)
+		prune(t, node);
+	if (t->dirents[k].layer < t->layer && !(is_dir && t->nodes[node].first != TREE_NONE))
+		unlink_dirent(t, k);
+	return 0;
+}
+
+int tree_opaque(struct tree *t, struct span path)
+{
+	struct span p = clean(path);
+
+	if (path.len == 0 || (p.len && check(p) < 0))
+		return -EPROTO;
+	uint32_t node = tree_lookup(t, path);
+	if (node == TREE_NONE)
+		return 0; /* made by an entry behind this one */
+	if (!S_ISDIR(t->nodes[node].m.mode))
+		return -EPROTO;
+	prune(t, node);
 	return 0;
 }
 

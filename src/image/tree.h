@@ -78,6 +78,16 @@ int tree_remove(struct tree *t, struct span path);
 /* Remove all that is below the directory @path; it stays. Return: 0, or -ENOENT. */
 int tree_empty(struct tree *t, struct span path);
 
+/*
+ * Layers over each other: what is added from now on is of the next layer.
+ * tree_whiteout() - remove what earlier layers have at @path; nothing there is fine.
+ * tree_opaque() - remove what earlier layers have below the directory @path.
+ * Return: 0, or -EPROTO for a path that is refused, or that is no directory.
+ */
+void tree_next_layer(struct tree *t);
+int tree_whiteout(struct tree *t, struct span path) MUST_CHECK;
+int tree_opaque(struct tree *t, struct span path) MUST_CHECK;
+
 /* Return: the node at @path (no link followed), or TREE_NONE. */
 uint32_t tree_lookup(const struct tree *t, struct span path);
 

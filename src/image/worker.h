@@ -17,6 +17,7 @@ enum {
 	WORKER_TEXT_MAX = 120,
 	WORKER_EXIT_DAMAGED = 3, /* the input was cut short or is no archive */
 	WORKER_EXIT_REFUSED = 4, /* everything else */
+	WORKER_EXIT_OTHER = 5,   /* an image for another system */
 };
 
 /* What a worker says at its end; the parent believes none of it unchecked. */
