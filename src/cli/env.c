@@ -156,6 +156,9 @@ int cli_env(struct plan *p, const char *session_id, struct err *err)
 		.session_id = session_id,
 		.ca_file = cas ? HOSTCA_GUEST_FILE : NULL,
 		.ca_bundle = cas ? HOSTCA_GUEST_BUNDLE : NULL,
+		.image = (const char *const *)p->oci.info.config.env,
+		.guest_user = p->has_ref && !p->root_user,
+		.guest_home = p->is_adhoc && !p->root_user,
 		.memory_mib = p->memory_mib,
 		.root = p->root_user,
 	};

@@ -19,21 +19,23 @@
 #include "cage/cage.h"
 #include "cli/cli.h"
 #include "cli/plan.h"
+#include "cli/pull.h"
 #include "cli/run.h"
 #include "term/progress.h"
 #include "term/screen.h"
 #include "term/tty.h"
 
-enum { H_JSON = 1, H_FORCE, H_YES, H_SUITE, H_MIRROR };
+enum { H_JSON = 1, H_FORCE, H_YES, H_SUITE, H_MIRROR, H_QUIET };
 
 static const struct cli_opt doctor_opts_[] = {
 	{ "json", 0, CLI_FLAG, H_JSON, NULL, "machine-readable output" },
 };
 static const struct cli_opt image_opts_[] = {
-	{ "json", 0, CLI_FLAG, H_JSON, NULL, "machine-readable output (ls)" },
+	{ "json", 0, CLI_FLAG, H_JSON, NULL, "machine-readable output (ls, pull, inspect)" },
 	{ "force", 'f', CLI_FLAG, H_FORCE, NULL, "build anew although it is there" },
 	{ "suite", 0, CLI_VALUE, H_SUITE, "NAME", "Debian suite (default: image.suite, trixie)" },
 	{ "mirror", 0, CLI_VALUE, H_MIRROR, "URL", "Debian mirror (default: the host's own)" },
+	{ "quiet", 'q', CLI_FLAG, H_QUIET, NULL, "no progress, and no digest (pull)" },
 };
 const struct cli_opt *const host_opts[] = { doctor_opts_, image_opts_ };
 const size_t host_n_opts[] = { ARRAY_LEN(doctor_opts_), ARRAY_LEN(image_opts_) };
@@ -219,7 +221,7 @@ int cmd_doctor(int argc, char **argv)
 /* ---- image -------------------------------------------------------------- */
 
 struct image_cmd {
-	bool json, force;
+	bool json, force, quiet;
 	struct config c;
 	const char *suite, *mirror;
 };
@@ -231,6 +233,9 @@ static int on_image_opt(void *arg, int id, const char *value, struct err *err UN
 	switch (id) {
 	case H_JSON:
 		c->json = true;
+		break;
+	case H_QUIET:
+		c->quiet = true;
 		break;
 	case H_FORCE:
 		c->force = true;
@@ -285,8 +290,43 @@ static int layers_ls(json_t *list, struct term_table *t, const struct layer_opts
 	return r;
 }
 
+/* Images of somebody else. */
+static int foreign_ls(json_t *list, struct term_table *t, const struct pull_opts *po, size_t *out_n,
+                      struct err *err)
+{
+	struct pull_info *v = NULL;
+	int r = pull_list(po, &v, out_n, err);
+
+	for (size_t i = 0; i < *out_n && r == 0; i++) {
+		char built[32], used[32], size[TERM_FMT_BYTES], age[TERM_FMT_BYTES], note[80];
+		char digest[13];
+		int64_t now = time(NULL);
+		struct image_ref ref;
+		rfc3339(built, v[i].built_s);
+		rfc3339(used, v[i].used_s);
+		(void)json_array_append_new(
+			list, json_pack("{ss so* si ss sI ss ss}", "digest", v[i].digest, "ref",
+		                        v[i].ref[0] ? json_string(v[i].ref) : NULL, "more_refs",
+		                        (int)v[i].more_refs, "vouched",
+		                        pull_vouched_name(v[i].vouched), "size",
+		                        (json_int_t)v[i].size, "built", built, "last_used", used));
+		bool named = v[i].ref[0] && ref_parse(&ref, v[i].ref, "/", NULL) == 0;
+		(void)snprintf(digest, sizeof(digest), "%.12s", v[i].digest + 7);
+		(void)snprintf(note, sizeof(note), "used %s ago",
+		               term_fmt_age(age, (uint64_t)MAX((int64_t)0, now - v[i].used_s)));
+		(void)term_fmt_age(age, (uint64_t)MAX((int64_t)0, now - v[i].built_s));
+		const char *row[] = { named ? ref_short(&ref) : "(no name)", "",  "",  digest,
+			              term_fmt_size(size, v[i].size),        age, note };
+		term_table_row(t, row);
+	}
+	for (size_t i = 0; i < *out_n; i++)
+		pull_info_fini(&v[i]);
+	free(v);
+	return r;
+}
+
 static int image_ls(const struct image_cmd *c, const struct image_opts *io,
-                    const struct layer_opts *lo, struct err *err)
+                    const struct layer_opts *lo, const struct pull_opts *po, struct err *err)
 {
 	static const struct term_col cols[] = {
 		{ "IMAGE", TERM_LEFT, false }, { "SUITE", TERM_LEFT, false },
@@ -296,12 +336,12 @@ static int image_ls(const struct image_cmd *c, const struct image_opts *io,
 	};
 	struct image_info *v = NULL;
 	struct buf b = { 0 };
-	size_t n = 0, n_layers = 0;
+	size_t n = 0, n_layers = 0, n_foreign = 0;
 	int r = image_list(io, &v, &n, err);
 
 	if (r < 0)
 		return cli_fail(err);
-	json_t *list = json_array(), *layers = json_array();
+	json_t *list = json_array(), *layers = json_array(), *foreign = json_array();
 	struct term_table t;
 	term_table_init(&t, cols, ARRAY_LEN(cols));
 	for (size_t i = 0; i < n; i++) {
@@ -328,22 +368,27 @@ static int image_ls(const struct image_cmd *c, const struct image_opts *io,
 		term_table_row(&t, row);
 	}
 	r = layers_ls(layers, &t, lo, &n_layers, err);
+	if (r == 0)
+		r = foreign_ls(foreign, &t, po, &n_foreign, err);
 	if (r < 0) {
 		json_decref(list);
 		json_decref(layers);
+		json_decref(foreign);
 		term_table_fini(&t);
 		free(v);
 		return cli_fail(err);
 	}
 	if (c->json) {
-		json_t *top =
-			json_pack("{si so so}", "schema", 1, "images", list, "layers", layers);
+		json_t *top = json_pack("{si so so so}", "schema", 1, "images", list, "layers",
+		                        layers, "foreign", foreign);
 		AUTO_FREE char *s = json_dumps(top, JSON_INDENT(2) | JSON_SORT_KEYS);
 		r = s ? buf_printf(&b, "%s\n", s) : -ENOMEM;
 		json_decref(top);
 	} else {
 		json_decref(list);
 		json_decref(layers);
+		json_decref(foreign);
+		n += n_foreign;
 		r = n + n_layers
 		            ? term_table_put(&t, term_is_tty(1) ? term_tty_size(1).cols : 0, &b)
 		            : 0;
@@ -432,11 +477,20 @@ static int build_agent(const struct image_cmd *c, struct image_opts io,
 	return r;
 }
 
-static int verify(const struct image_opts *io, const struct layer_opts *lo, const char *name,
-                  struct err *err)
+static int verify(const struct image_opts *io, const struct layer_opts *lo,
+                  const struct pull_opts *po, const char *name, struct err *err)
 {
 	struct layer_info *v = NULL;
+	char digest[REF_DIGEST_BYTES];
 	size_t n = 0;
+
+	if (name && !is_recipe(name) && pull_find(po, name, digest, err) == 0) {
+		int x = pull_check(po, digest, err);
+		if (x == 0)
+			(void)fprintf(stderr, "the image is intact\n");
+		return x;
+	}
+	*err = (struct err){ 0 };
 	int r = name ? layer_verify(lo, name, err) : layer_list(lo, &v, &n, err);
 
 	if (r == -ENOENT || (!name && r == 0)) {
@@ -454,15 +508,26 @@ static int verify(const struct image_opts *io, const struct layer_opts *lo, cons
 	return r;
 }
 
-/* Images of a recipe, or layers of a package; either by id. */
-static int remove_any(const struct image_opts *io, const struct layer_opts *lo, const char *name,
-                      struct err *err)
+/* Images of a recipe, or layers of a package, either by id; an image of somebody else. */
+static int remove_any(const struct image_opts *io, const struct layer_opts *lo,
+                      const struct pull_opts *po, const char *name, struct err *err)
 {
+	char digest[REF_DIGEST_BYTES];
 	size_t gone = 0;
 	int layers = layer_rm(lo, name, err);
 
 	if (layers < 0)
 		return layers;
+	bool recipe = is_recipe(name);
+	if (layers == 0 && !recipe && pull_find(po, name, digest, err) == 0) {
+		int r = pull_rm(po, digest, err);
+		if (r == 0)
+			(void)fprintf(stderr, "1 image removed\n");
+		return r;
+	}
+	if (err->code == -EEXIST)
+		return err->code;
+	*err = (struct err){ 0 };
 	int r = image_rm(io, name, &gone, err);
 	if (r == -ENOENT && layers)
 		r = 0;
@@ -474,8 +539,9 @@ static int remove_any(const struct image_opts *io, const struct layer_opts *lo, 
 
 int cmd_image(int argc, char **argv)
 {
-	static const char *const verbs[] = { "build", "ls", "rm", "verify" };
+	static const char *const verbs[] = { "build", "ls", "rm", "verify", "pull", "inspect" };
 	struct image_cmd c = { 0 };
+	struct cli_pull cp = { 0 };
 	struct err e = { 0 };
 	struct state_dirs dirs = { 0 };
 	size_t n = 0;
@@ -487,7 +553,7 @@ int cmd_image(int argc, char **argv)
 	              &rest, &e) < 0)
 		return cli_usage(&e);
 	if (n == 0) {
-		err_set(&e, -EINVAL, "image build, ls, rm or verify?");
+		err_set(&e, -EINVAL, "image build, pull, ls, inspect, rm or verify?");
 		return cli_usage(&e);
 	}
 	if (state_dirs_init(&dirs, true, &e) < 0)
@@ -499,12 +565,17 @@ int cmd_image(int argc, char **argv)
 		code = cli_fail(&e);
 		goto out;
 	}
+	cli_pull_init(&cp, &c.c, &dirs, true);
 	struct image_opts io = { .name = n > 1 ? words[1] : NULL,
 		                 .suite = c.suite ? c.suite : c.c.image_suite,
 		                 .mirror = c.mirror ? c.mirror : c.c.image_mirror };
 	if (strcmp(words[0], "ls") == 0 && n == 1) {
 		io.name = NULL;
-		code = image_ls(&c, &io, &lo, &e);
+		code = image_ls(&c, &io, &lo, &cp.o, &e);
+	} else if (strcmp(words[0], "pull") == 0 && n == 2) {
+		code = cli_image_pull(&c.c, &dirs, words[1], c.json, c.quiet);
+	} else if (strcmp(words[0], "inspect") == 0 && n == 2) {
+		code = cli_image_inspect(&c.c, &dirs, words[1], c.json);
 	} else if (strcmp(words[0], "build") == 0 && n <= 2) {
 		bool agent = n == 2 && !is_recipe(words[1]);
 		code = (agent ? build_agent(&c, io, &dirs, words[1], &e)
@@ -512,17 +583,19 @@ int cmd_image(int argc, char **argv)
 		               ? cli_fail(&e)
 		               : 0;
 	} else if (strcmp(words[0], "rm") == 0 && n == 2) {
-		code = remove_any(&io, &lo, words[1], &e) < 0 ? cli_fail(&e) : 0;
+		code = remove_any(&io, &lo, &cp.o, words[1], &e) < 0 ? cli_fail(&e) : 0;
 	} else if (strcmp(words[0], "verify") == 0 && n <= 2) {
-		code = verify(&io, &lo, n > 1 ? words[1] : NULL, &e) < 0 ? cli_fail(&e) : 0;
+		code = verify(&io, &lo, &cp.o, n > 1 ? words[1] : NULL, &e) < 0 ? cli_fail(&e) : 0;
 	} else {
 		const char *near = near_word(words[0], verbs, ARRAY_LEN(verbs));
-		err_set(&e, -EINVAL, "image build [NAME], ls, rm NAME or verify [NAME]?");
+		err_set(&e, -EINVAL,
+		        "image build [NAME], pull REF, ls, inspect REF, rm NAME or verify [NAME]?");
 		if (near)
 			err_hint(&e, "did you mean image %s?", near);
 		code = cli_usage(&e);
 	}
 out:
+	cli_pull_fini(&cp);
 	state_dirs_fini(&dirs);
 	config_fini(&c.c);
 	return code;

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/env.h"
 #include "cli/plan.h"
+#include "cli/pull.h"
 #include "cli/report.h"
 #include "cli/run.h"
 
@@ -30,6 +31,15 @@ int cmd_info(int argc, char **argv)
 		                 .suite = p.config.image_suite,
 		                 .mirror = p.config.image_mirror };
 	bool built = image_open(&io, &img, &e) == 0;
+	if (p.has_ref) { /* as the cache knows it: nobody is asked */
+		struct cli_pull cp;
+		cli_pull_init(&cp, &p.config, &p.dirs, true);
+		if (pull_open(&cp.o, &p.ref, &p.oci, &e) == 0)
+			(void)!cli_pull_check_config(&p, &p.refusal);
+		else if (e.code == -EKEYREJECTED || p.pull == PLAN_PULL_NEVER)
+			p.refusal = e;
+		cli_pull_fini(&cp);
+	}
 	if (layers_open(&p.layers, p.profile, &p.dirs, &e) < 0) {
 		code = cli_fail(&e);
 		goto out;
@@ -38,7 +48,8 @@ int cmd_info(int argc, char **argv)
 		code = cli_fail(&e);
 		goto out;
 	}
-	if (plan_network(&p, built ? &img.registries : NULL, &e) < 0) {
+	static const struct registry_list none; /* of an image of somebody else nothing is known */
+	if (plan_network(&p, p.has_ref ? &none : built ? &img.registries : NULL, &e) < 0) {
 		code = cli_fail(&e);
 		goto out;
 	}
@@ -46,7 +57,7 @@ int cmd_info(int argc, char **argv)
 		code = cli_fail(&e);
 		goto out;
 	}
-	if (plan_image_ok(&p, &p.refusal) == 0)
+	if (!p.refusal.code && plan_image_ok(&p, &p.refusal) == 0)
 		(void)!env_check(&p.env, p.profile, &p.refusal);
 	bool can = p.accel_ok && p.refusal.code == 0;
 	const struct image_info *ii = built ? &img.info : NULL;

@@ -41,6 +41,8 @@ struct command {
 static const struct command commands[] = {
 	{ "run", cmd_run, "run AGENT [DIR...] [options] [-- WORD...]",
 	  "run an agent on a copy-on-write view of a project, in a microVM" },
+	{ "run-image", cmd_run, "run-image REF [DIR...] [options] [-- WORD...]",
+	  "the same with an image of a registry, and what it says is run" },
 	{ "info", cmd_info, "info AGENT [DIR...] [options]",
 	  "what such a run would be; starts nothing" },
 	{ "agents", cmd_agents,
@@ -56,7 +58,8 @@ static const struct command commands[] = {
 	  "write changes back to the project" },
 	{ "discard", cmd_discard, "discard [-c ID] [-y]", "remove a change set" },
 	{ "recover", cmd_recover, "recover [SANDBOX]", "take the changes out of a run that died" },
-	{ "image", cmd_image, "image build|ls|rm|verify [NAME]", "base images" },
+	{ "image", cmd_image, "image build|pull|ls|inspect|rm|verify [NAME|REF]",
+	  "base images, layers, and images of registries" },
 	{ "net", cmd_net, "net log|check|hosts|learn|allow|deny|callback [WORDS] [SANDBOX]",
 	  "what the network allows, what it decided, and changes to it" },
 	{ "doctor", cmd_doctor, "doctor [--json]", "check this host, with remedies" },
@@ -75,7 +78,8 @@ static void opts_of(const char *name, const struct cli_opt **o, size_t *n)
 
 	*o = NULL;
 	*n = 0;
-	if (strcmp(name, "run") == 0 || strcmp(name, "info") == 0 || strcmp(name, "env") == 0) {
+	if (strcmp(name, "run") == 0 || strcmp(name, "run-image") == 0 ||
+	    strcmp(name, "info") == 0 || strcmp(name, "env") == 0) {
 		*o = plan_opts;
 		*n = plan_n_opts;
 	} else if (strcmp(name, "doctor") == 0 || strcmp(name, "image") == 0) {

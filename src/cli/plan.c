@@ -68,10 +68,12 @@ const struct cli_opt plan_opts[] = {
 	{ "allow-env", 0, CLI_VALUE, O_ALLOW_ENV, "NAME",
 	  "pass NAME although it is metered, denied or a reference" },
 	{ "user", 0, CLI_VALUE, O_USER, "agent|root", "who runs the command in the guest" },
-	{ "image", 0, CLI_VALUE, O_IMAGE, "NAME", "base image (default base)" },
-	{ "pull", 0, CLI_VALUE, O_PULL, "missing|always|never", "when the image is built" },
+	{ "image", 0, CLI_VALUE, O_IMAGE, "NAME|REF",
+	  "base image (default base), or one of a registry" },
+	{ "pull", 0, CLI_VALUE, O_PULL, "missing|always|background|never",
+	  "when the image is built or fetched" },
 	{ "no-image-cache", 0, CLI_FLAG, O_NOCACHE, NULL,
-	  "build the image anew; not with --pull never" },
+	  "build or fetch the image anew; not with --pull never" },
 	NETOPTS_POLICY,
 	NETOPTS_PORTS,
 	{ "name", 0, CLI_VALUE, O_NAME, "SESSION", "not in this version: named sessions" },
@@ -143,6 +145,14 @@ static int env_opt(struct plan *p, int id, const char *v, struct err *err)
 		return err_set(err, -E2BIG, "%s stands more than %d times", opt, PLAN_ENV_MAX);
 	list[(*n)++] = v;
 	return 0;
+}
+
+static void set_pull(struct plan *p, const char *name)
+{
+	p->pull = strcmp(name, "always") == 0       ? PLAN_PULL_ALWAYS
+	          : strcmp(name, "never") == 0      ? PLAN_PULL_NEVER
+	          : strcmp(name, "background") == 0 ? PLAN_PULL_BACKGROUND
+	                                            : PLAN_PULL_MISSING;
 }
 
 static int on_opt(void *arg, int id, const char *v, struct err *err)
@@ -227,9 +237,7 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 	case O_PULL:
 		r = choice(v, pulls, ARRAY_LEN(pulls), "--pull", err);
 		if (r >= 0)
-			p->pull = r == 1   ? PLAN_PULL_ALWAYS
-			          : r == 2 ? PLAN_PULL_NEVER
-			                   : PLAN_PULL_MISSING;
+			set_pull(p, pulls[r]);
 		return r < 0 ? r : 0;
 	case O_NOCACHE:
 		ps->no_cache = true;
@@ -410,6 +418,36 @@ static int parse_agent(struct plan *p, const char *word, struct err *err)
 	return 0;
 }
 
+static int parse_ref(struct plan *p, const char *text, struct err *err)
+{
+	char cwd[PATH_MAX];
+
+	p->has_ref = true;
+	return ref_parse(&p->ref, text, getcwd(cwd, sizeof(cwd)) ? cwd : "/", err);
+}
+
+/* A profile for one run of an image: what custom agents get, a shell's way with words. */
+static int make_adhoc(struct plan *p, const char *word, struct err *err)
+{
+	char name[PROFILE_NAME_MAX + 1];
+	int r = parse_ref(p, word, err);
+
+	if (r < 0)
+		return r;
+	ref_agent(name, sizeof(name), &p->ref);
+	/* "2024" alone would be a number */
+	AUTO_FREE char *yaml = xasprintf("name: '%s'\nkind: shell\ncommand: [/bin/sh]\n", name);
+	r = profile_parse(&p->adhoc.profile, "run-image", yaml, strlen(yaml), PROFILE_BUILTIN, err);
+	if (r < 0)
+		return r;
+	p->is_adhoc = true;
+	p->adhoc.name = xstrdup(name);
+	p->entry = &p->adhoc;
+	p->profile = p->adhoc.profile;
+	(void)snprintf(p->agent, sizeof(p->agent), "%s", name);
+	return 0;
+}
+
 /* Did the user say this of the agent, in a file of their own or in config.yaml? */
 static bool own_word(const struct plan *p, const char *key)
 {
@@ -453,19 +491,22 @@ static void settle(struct plan *p)
 		p->image_name = plan_image_name(p->profile);
 }
 
+/* References are told from the plain names of recipes; their kernel comes from a base of ours. */
+static int settle_image(struct plan *p, struct err *err)
+{
+	int r = 0;
+
+	if (!p->has_ref && ref_looks_so(p->image_name))
+		r = parse_ref(p, p->image_name, err);
+	if (p->has_ref)
+		p->image_name = "base";
+	return r;
+}
+
 int plan_image_ok(const struct plan *p, struct err *err)
 {
 	const struct profile_recipe *r = &p->profile->recipe;
-	char seen[128];
 
-	/* recipes have plain names */
-	if (p->image_name[strcspn(p->image_name, "/:@")]) {
-		err_set(err, -ENOTSUP,
-		        "image '%s' comes from a registry, which this version "
-		        "cannot read",
-		        vis_str(seen, sizeof(seen), span_str(p->image_name)));
-		return err_hint(err, "cloche image ls shows what there is");
-	}
 	if (p->image_given || p->profile->image || p->profile->kind == PROFILE_SHELL ||
 	    layers_wanted(p->profile))
 		return 0;
@@ -482,10 +523,11 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 {
 	struct parse ps = { .p = p };
 	AUTO_FREE char **words = xcalloc((size_t)argc + 1, sizeof(*words));
+	bool adhoc = strcmp(argv[0], "run-image") == 0;
 	size_t n_words = 0;
 	int rest = argc;
 
-	*p = (struct plan){ .image_name = "base" };
+	*p = (struct plan){ .image_name = "base", .oci = PULL_IMAGE_INIT };
 	for (size_t i = 0; i < PLAN_PROJECTS_MAX; i++)
 		p->project_fds[i] = -1;
 	*out_exit = CLI_EXIT_REFUSED;
@@ -500,6 +542,7 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 	if (vmm_accel_parse(p->config.accel, &p->accel_asked) < 0)
 		return err_set(err, -EINVAL, "vm.accel must be auto, kvm or tcg");
 	p->apply = p->config.apply;
+	set_pull(p, p->config.image_pull);
 	*out_exit = CLI_EXIT_USAGE;
 	r = cli_parse(argc, argv, plan_opts, plan_n_opts, on_opt, &ps, words, &n_words, &rest, err);
 	if (r < 0) {
@@ -510,10 +553,15 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 	if (r < 0)
 		return r;
 	if (n_words == 0) {
-		err_set(err, -EINVAL, "which agent?");
-		return err_hint(err, "cloche run AGENT [DIR] [-- WORDS]; cloche agents lists them");
+		err_set(err, -EINVAL, adhoc ? "which image?" : "which agent?");
+		return err_hint(err,
+		                adhoc ? "cloche run-image REF [DIR] [-- WORDS]"
+		                      : "cloche run AGENT [DIR] [-- WORDS]; cloche agents lists "
+		                        "them");
 	}
-	r = parse_agent(p, words[0], err);
+	if (adhoc && p->image_given)
+		return err_set(err, -EINVAL, "--image is for run: run-image has its image already");
+	r = adhoc ? make_adhoc(p, words[0], err) : parse_agent(p, words[0], err);
 	if (r < 0) {
 		*out_exit = CLI_EXIT_REFUSED;
 		return r;
@@ -538,6 +586,9 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		p->n_exclude += p->config.n_exclude;
 	}
 	settle(p);
+	r = settle_image(p, err);
+	if (r < 0)
+		return r;
 	for (size_t i = 1; i < n_words && r == 0; i++)
 		r = add_project(p, words[i], err);
 	for (size_t i = 0; i < ps.n_workspace && r == 0; i++)
@@ -549,12 +600,14 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		return r;
 	}
 	p->cwd = guest_cwd(p);
+	p->dir_given = n_words > 1 || ps.n_workspace;
 	if (rest < argc || (argc > 1 && strcmp(argv[argc - 1], "--") == 0)) {
 		p->words = (const char *const *)(argv + rest);
 		p->n_words = (size_t)(argc - rest);
 		p->has_words = true;
 	}
-	if (p->has_words && p->n_words == 0 && !p->exec && p->profile->kind == PROFILE_SHELL)
+	if (p->has_words && p->n_words == 0 && !p->exec && p->profile->kind == PROFILE_SHELL &&
+	    !p->is_adhoc)
 		return err_set(err, -EINVAL, "no command behind --");
 	*out_exit = 0;
 	return 0;
@@ -570,6 +623,9 @@ void plan_fini(struct plan *p)
 	free(p->hint_below_git);
 	free(p->cwd);
 	layers_close(&p->layers);
+	pull_close(&p->oci);
+	profile_free(p->adhoc.profile);
+	free(p->adhoc.name);
 	netplan_fini(&p->netplan);
 	netopts_fini(&p->net);
 	env_fini(&p->env);

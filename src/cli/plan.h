@@ -12,12 +12,13 @@
 #include "config/env.h"
 #include "config/profiles.h"
 #include "image/image.h"
+#include "image/pull.h"
 #include "super/client.h"
 #include "vmm/vmm.h"
 
 enum { PLAN_PROJECTS_MAX = 20, PLAN_ENV_MAX = 64 };
 
-enum plan_pull { PLAN_PULL_MISSING, PLAN_PULL_ALWAYS, PLAN_PULL_NEVER };
+enum plan_pull { PLAN_PULL_MISSING, PLAN_PULL_ALWAYS, PLAN_PULL_NEVER, PLAN_PULL_BACKGROUND };
 
 struct plan {
 	struct config config;
@@ -36,6 +37,7 @@ struct plan {
 	const char *const *words;
 	size_t n_words;
 	bool has_words;
+	bool dir_given; /* a project was named, and not only stood in */
 	/* from flags */
 	enum vmm_accel accel_asked;
 	uint32_t memory_mib, vcpus, ready_s; /* ready 0: by accelerator */
@@ -49,8 +51,14 @@ struct plan {
 	/* patterns of --env-forward, names of --allow-env */
 	const char *env_forward[PLAN_ENV_MAX], *allow_env[PLAN_ENV_MAX];
 	size_t n_env_forward, n_allow_env;
-	bool image_given; /* by --image */
-	const char *image_name, *log_file, *trace_file, *exec;
+	bool image_given;                                      /* by --image */
+	const char *image_name, *log_file, *trace_file, *exec; /* image_name: of ours */
+	/* an image of somebody else lies in place of ours, which lends it the kernel */
+	bool has_ref;
+	bool is_adhoc; /* run-image: no profile but its own */
+	struct image_ref ref;
+	struct pull_image oci; /* by cli_pull_get(), or what the cache has; closed with the plan */
+	struct profile_entry adhoc;
 	/* worked out by plan_host() */
 	struct vmm_kvm_report kvm;
 	enum vmm_accel accel;

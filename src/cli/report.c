@@ -238,6 +238,56 @@ static json_t *layers_json(const struct plan *p)
 	return list;
 }
 
+static const char *user_text(const struct plan *p)
+{
+	if (p->root_user)
+		return "root in the guest (--user root)";
+	if (p->profile->sudo)
+		return "agent (uid 1000), and may become root (sudo: true of the profile)";
+	if (p->has_ref)
+		return "USER of the image but never root, else uid 1000; no capabilities, "
+		       "no_new_privs";
+	return "agent (uid 1000), no capabilities, no_new_privs";
+}
+
+/* An image of somebody else, and what it asks of the run. */
+static int put_foreign(struct buf *b, const struct plan *p)
+{
+	const struct pull_info *i = &p->oci.info;
+	char s1[TERM_FMT_BYTES], user[160];
+	int r;
+
+	if (p->oci.fd < 0)
+		return buf_printf(b, "image       %s is not in the cache: run fetches it%s\n",
+		                  ref_short(&p->ref),
+		                  p->pull == PLAN_PULL_NEVER ? ", which --pull never forbids" : "");
+	r = buf_printf(b, "image       %s\n            %s, %s, fetched %s ago, vouched for by %s\n",
+	               ref_short(&p->ref), i->digest, term_fmt_size(s1, i->size),
+	               term_fmt_age((char[TERM_FMT_BYTES]){ 0 },
+	                            (uint64_t)MAX((int64_t)0, (int64_t)time(NULL) - i->built_s)),
+	               pull_vouched_name(i->vouched));
+	if (r == 0 && i->config.user && i->config.user[0])
+		r = buf_printf(b, "            USER %s\n",
+		               vis_str(user, sizeof(user), span_str(i->config.user)));
+	if (r == 0 && i->config.workdir && i->config.workdir[0])
+		r = buf_printf(b, "            WORKDIR %s%s\n",
+		               vis_str(user, sizeof(user), span_str(i->config.workdir)),
+		               p->is_adhoc && !p->dir_given ? ": the command starts there"
+		                                            : ": not used, the project is");
+	return r;
+}
+
+static json_t *foreign_json(const struct plan *p)
+{
+	const struct pull_info *i = &p->oci.info;
+	bool there = p->oci.fd >= 0;
+
+	return json_pack("{ss sb so* so* so*}", "ref", p->ref.text, "cached", there, "digest",
+	                 there ? json_string(i->digest) : NULL, "vouched",
+	                 there ? json_string(pull_vouched_name(i->vouched)) : NULL, "user",
+	                 there && i->config.user ? json_string(i->config.user) : NULL);
+}
+
 int report_info(struct buf *b, const struct plan *p, const char *scan_json,
                 const struct image_info *img)
 {
@@ -253,16 +303,19 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 		r = buf_printf(b, "hint: %s\n", p->accel_err.hint);
 	if (r == 0 && p->refusal.code)
 		r = buf_printf(b, "refused     %s\nhint: %s\n", p->refusal.text, p->refusal.hint);
+	if (r == 0 && p->has_ref)
+		r = put_foreign(b, p);
 	if (r == 0 && img) {
 		hash_hex(hex, &img->digest);
-		r = buf_printf(b, "image       %s@blake2b:%.16s…   kernel %s, built %s ago\n",
-		               img->id, hex, img->kernel_release,
+		r = buf_printf(b, "%s%s@blake2b:%.16s…   kernel %s, built %s ago\n",
+		               p->has_ref ? "kernel of   " : "image       ", img->id, hex,
+		               img->kernel_release,
 		               term_fmt_age(s1, (uint64_t)MAX((int64_t)0,
 		                                              (int64_t)time(NULL) - img->built_s)));
 	} else if (r == 0) {
-		r = buf_printf(
-			b, "image       %s is not built: run builds it, or cloche image build %s\n",
-			p->image_name, p->image_name);
+		r = buf_printf(b, "%s%s is not built: run builds it, or cloche image build %s\n",
+		               p->has_ref ? "kernel of   " : "image       ", p->image_name,
+		               p->image_name);
 	}
 	for (size_t i = 0; r == 0 && i < p->layers.n; i++)
 		r = put_layer(b, p, i);
@@ -294,9 +347,7 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 		r = buf_printf(b, "keys        %s\nuser        %s\nreview      --apply=%s\n",
 		               key_names(p, "   in the guest's environment (cloche env)", text,
 		                         sizeof(text)),
-		               p->root_user ? "root in the guest (--user root)"
-		                            : "agent (uid 1000), no capabilities, no_new_privs",
-		               config_apply_name(p->apply));
+		               user_text(p), config_apply_name(p->apply));
 	json_decref(scan);
 	return r;
 }
@@ -337,6 +388,8 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 			json_string(profile_source_name(&p->profiles, p->entry,
 		                                        (uint8_t)p->profile->from)));
 		(void)json_object_set_new(top, "layers", layers_json(p));
+		if (p->has_ref)
+			(void)json_object_set_new(top, "foreign_image", foreign_json(p));
 		netreport_info_json(top, &p->netplan, &p->net);
 	}
 	if (top && scan)

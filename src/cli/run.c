@@ -20,6 +20,7 @@
 #include "cli/env.h"
 #include "cli/netreport.h"
 #include "cli/plan.h"
+#include "cli/pull.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/sets.h"
@@ -37,6 +38,7 @@ struct run {
 	char label[NETPLAN_LABEL_BYTES]; /* in the shared network */
 	int scan_report_fd;
 	bool quiet;
+	bool refresh; /* --pull background, and the image was there */
 	uint64_t t0_ns;
 	struct seed_files seeds;
 	struct session_file *files;
@@ -145,6 +147,9 @@ static void on_up(void *arg)
 	struct run *run = arg;
 
 	ports_close(&run->ports);
+	/* the machine holds its image: what the cache gets now is for the next run */
+	if (run->refresh)
+		cli_pull_refresh(&run->p);
 }
 
 /* ---- end ---------------------------------------------------------------- */
@@ -347,12 +352,36 @@ static void free_files(struct run *run)
 	seed_files_fini(&run->seeds);
 }
 
+/* The image of somebody else, and what it says about the run. */
+static int get_foreign(struct run *run, const char *id, struct err *err)
+{
+	struct plan *p = &run->p;
+	int r = cli_pull_get(p, err);
+	if (r < 0)
+		return r;
+	run->refresh = p->pull == PLAN_PULL_BACKGROUND && !p->ref.digest[0] && !p->oci.asked;
+	const char *dir = p->oci.info.config.workdir;
+	if (p->is_adhoc && !p->dir_given && dir && dir[0] && strcmp(dir, "/") != 0) {
+		free(p->cwd);
+		p->cwd = xstrdup(dir);
+	}
+	r = cli_env(p, id, err);
+	if (r == 0)
+		r = env_check(&p->env, p->profile, err);
+	if (r == 0)
+		say_first(p);
+	return r;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	static struct run run;
 	struct plan *p = &run.p;
 	struct err e = { 0 };
+	/* what its package tools fetch from is not known of an image of somebody else */
+	static const struct registry_list no_registries;
 	char **env_text = NULL;
+	AUTO_FREE const char **all = NULL;
 	size_t n_env = 0;
 	int exit_code = CLI_EXIT_REFUSED, log_fd = -1, policy_fd = -1;
 	AUTO_FREE char *log_path = NULL;
@@ -372,15 +401,18 @@ int cmd_run(int argc, char **argv)
 	if (plan_image_ok(p, &e) < 0)
 		goto fail;
 	changeset_make_id(id, p->projects[0].path);
-	if (cli_env(p, id, &e) < 0 || env_check(&p->env, p->profile, &e) < 0)
-		goto fail;
-	say_first(p);
+	if (!p->has_ref) { /* ENV of an image counts too: not before it is there */
+		if (cli_env(p, id, &e) < 0 || env_check(&p->env, p->profile, &e) < 0)
+			goto fail;
+		say_first(p);
+	}
 	state_dirs_fini(&p->dirs);
 	if (refuse_no_sandbox(p, &e) < 0 || plan_host(p, &e) < 0 ||
 	    run_get_image(p, &run.img, p->quiet, &e) < 0 ||
 	    layers_get(&p->layers, p->profile, &p->dirs, p->pull != PLAN_PULL_NEVER, p->quiet, &e) <
 	            0 ||
-	    plan_network(p, &run.img.registries, &e) < 0)
+	    (p->has_ref && get_foreign(&run, id, &e) < 0) ||
+	    plan_network(p, p->has_ref ? &no_registries : &run.img.registries, &e) < 0)
 		goto fail;
 	if (open_log(p, id, &log_path, &log_fd, &e) < 0)
 		goto fail;
@@ -397,7 +429,12 @@ int cmd_run(int argc, char **argv)
 		goto fail;
 	env_text = env_strings(&p->env, &n_env);
 	size_t n = 0;
-	const char **all = make_argv(p, &n);
+	if (p->is_adhoc) {
+		if (cli_pull_argv(p, &all, &n, &e) < 0)
+			goto fail;
+	} else {
+		all = make_argv(p, &n);
+	}
 	struct session_opts so = {
 		.spec = {
 			.id = id,
@@ -409,10 +446,12 @@ int cmd_run(int argc, char **argv)
 			.n_projects = p->n_projects,
 			.kernel_fd = run.img.kernel_fd,
 			.initrd_fd = run.img.initrd_fd,
-			.rootfs_fd = run.img.rootfs_fd,
+			.rootfs_fd = p->has_ref ? p->oci.fd : run.img.rootfs_fd,
 			.layer_fds = p->layers.fds,
 			.n_layers = p->layers.n,
-			.image = run.img.info.id,
+			.image = p->has_ref ? p->oci.info.digest : run.img.info.id,
+			.user = p->has_ref ? p->oci.info.config.user : NULL,
+			.home = p->is_adhoc ? NULL : p->profile->home,
 			.memory_mib = p->memory_mib,
 			.vcpus = p->vcpus,
 			.ready_ms = plan_ready_ms(p),
@@ -447,7 +486,6 @@ int cmd_run(int argc, char **argv)
 	struct session_result res;
 	(void)run_session(p, &so, &res);
 	exit_code = run_after(p, &so, &res);
-	free(all);
 	goto out;
 fail:
 	exit_code = cli_fail(&e);

@@ -25,6 +25,8 @@ void config_init(struct config *c)
 		.memory_mib = 4096,
 		.disk_bytes = (uint64_t)16 << 30,
 		.apply = CONFIG_APPLY_ASK,
+		.image_pull = "missing",
+		.image_verify = CONFIG_VERIFY_WARN,
 		.net = { .mode = "isolated", .profile = EGRESS_STANDARD, .host_ca = true },
 	};
 }
@@ -36,6 +38,9 @@ void config_fini(struct config *c)
 	config_hosts_fini(&c->net.hosts);
 	free(c->image_suite);
 	free(c->image_mirror);
+	free(c->cosign_key);
+	free(c->cosign_identity);
+	free(c->cosign_issuer);
 	ynode_free(c->doc);
 	*c = (struct config){ 0 };
 }
@@ -296,6 +301,50 @@ static int set_mirror(struct config *c, const char *v)
 	return set_string(&c->image_mirror, v);
 }
 
+static int set_pull(struct config *c, const char *v)
+{
+	static const char *const names[] = { "missing", "always", "background", "never" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		if (strcmp(v, names[i]) == 0) {
+			(void)snprintf(c->image_pull, sizeof(c->image_pull), "%s", v);
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int set_verify(struct config *c, const char *v)
+{
+	static const char *const names[] = { "off", "warn", "require" };
+
+	for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
+		if (strcmp(v, names[i]) == 0) {
+			c->image_verify = (enum config_verify)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+/* It becomes the argument of a program: a path from the root, or a scheme of cosign's. */
+static int set_cosign_key(struct config *c, const char *v)
+{
+	if (v[0] != '/' && !strstr(v, "://"))
+		return -EINVAL;
+	return v[0] == '-' ? -EINVAL : set_string(&c->cosign_key, v);
+}
+
+static int set_cosign_identity(struct config *c, const char *v)
+{
+	return v[0] == '-' ? -EINVAL : set_string(&c->cosign_identity, v);
+}
+
+static int set_cosign_issuer(struct config *c, const char *v)
+{
+	return v[0] == '-' ? -EINVAL : set_string(&c->cosign_issuer, v);
+}
+
 static int set_mode(struct config *c, const char *v)
 {
 	if (strcmp(v, "offline") != 0 && strcmp(v, "isolated") != 0 && strcmp(v, "shared") != 0)
@@ -385,6 +434,12 @@ static const struct key {
 	{ "network", "publish_localhost", false, set_localhost, "true or false" },
 	{ "image", "suite", false, set_suite, "a Debian code name" },
 	{ "image", "mirror", false, set_mirror, "a URL" },
+	{ "image", "pull", false, set_pull, "missing, always, background or never" },
+	{ "image", "verify", false, set_verify, "off, warn or require" },
+	{ "image", "cosign_key", false, set_cosign_key, "a path from the root, or a URL" },
+	{ "image", "cosign_identity", false, set_cosign_identity,
+	  "who signs, as in the certificate" },
+	{ "image", "cosign_issuer", false, set_cosign_issuer, "a URL" },
 };
 
 struct load {

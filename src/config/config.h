@@ -21,6 +21,9 @@ enum { CONFIG_BYTES_MAX = 1024 * 1024, CONFIG_LIST_MAX = 256, CONFIG_HOSTS_MAX =
 
 enum config_apply { CONFIG_APPLY_ASK, CONFIG_APPLY_AUTO, CONFIG_APPLY_NONE };
 
+/* What is demanded of who signed an image of somebody else. */
+enum config_verify { CONFIG_VERIFY_OFF, CONFIG_VERIFY_WARN, CONFIG_VERIFY_REQUIRE };
+
 struct config_hosts {
 	struct host_pattern *v;
 	size_t n; /* at most CONFIG_HOSTS_MAX */
@@ -55,7 +58,11 @@ struct config {
 	struct config_net net;
 	/* image */
 	char *image_suite, *image_mirror; /* image.suite, image.mirror; NULL: default */
-	struct ynode *doc;                /* all of it; NULL when the file is empty */
+	char image_pull[12];              /* image.pull: missing, always, background, never */
+	enum config_verify image_verify;  /* image.verify */
+	/* image.cosign_key, .cosign_identity, .cosign_issuer; NULL: not said */
+	char *cosign_key, *cosign_identity, *cosign_issuer;
+	struct ynode *doc; /* all of it; NULL when the file is empty */
 };
 
 /* The defaults. */

@@ -335,9 +335,36 @@ static void base_variables(struct env_set *e, const struct env_in *in)
 	}
 	if (in->tz)
 		set(e, "TZ", in->tz, ENV_FROM_TERMINAL);
-	set(e, "SHELL", "/bin/bash", ENV_FROM_CLOCHE);
+	if (!in->guest_user)
+		set(e, "SHELL", in->image ? "/bin/sh" : "/bin/bash", ENV_FROM_CLOCHE);
 	set(e, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	    ENV_FROM_CLOCHE);
+}
+
+/*
+ * ENV of an image: below everything that the user or the profile says. What the profile does not
+ * let in from the user's environment does not come in by an image either.
+ */
+static void image_variables(struct env_set *e, const struct env_in *in)
+{
+	for (const char *const *p = in->image; p && *p; p++) {
+		size_t n = strcspn(*p, "=");
+		AUTO_FREE char *name = xstrndup(*p, n);
+		/* TERM is the user's terminal, whatever the image was made on */
+		if ((*p)[n] != '=' || !profile_pattern_ok(name) || strchr(name, '*') ||
+		    strcmp(name, "TERM") == 0 || e->n > ENV_VARS_MAX)
+			continue;
+		const char *value = *p + n + 1;
+		bool allowed = listed(in->allow, in->n_allow, name);
+		if (!allowed && profile_texts_have(&in->profile->env.metered, name))
+			note(e, name, ENV_FROM_IMAGE, ENV_METERED, NULL);
+		else if (!allowed && profile_texts_have(&in->profile->env.deny, name))
+			note(e, name, ENV_FROM_IMAGE, ENV_DENIED, NULL);
+		else if (strlen(value) > ENV_VALUE_MAX)
+			note(e, name, ENV_FROM_IMAGE, ENV_TOO_LONG, NULL);
+		else
+			set(e, name, value, ENV_FROM_IMAGE);
+	}
 }
 
 /* Nothing overrides these. */
@@ -347,9 +374,14 @@ static void fixed_variables(struct env_set *e, const struct env_in *in)
 	const char *user = in->root ? "root" : "agent";
 	bool token = env_value(e, "GITHUB_TOKEN") || env_value(e, "GH_TOKEN");
 
-	set(e, "HOME", home, ENV_FROM_CLOCHE);
-	set(e, "USER", user, ENV_FROM_CLOCHE);
-	set(e, "LOGNAME", user, ENV_FROM_CLOCHE);
+	if (!in->guest_home) {
+		set(e, "HOME", home, ENV_FROM_CLOCHE);
+		set(e, "CLOCHE_HOME", home, ENV_FROM_CLOCHE);
+	}
+	if (!in->guest_user) {
+		set(e, "USER", user, ENV_FROM_CLOCHE);
+		set(e, "LOGNAME", user, ENV_FROM_CLOCHE);
+	}
 	set(e, "GIT_TERMINAL_PROMPT", "0", ENV_FROM_CLOCHE);
 	/* node has a bundle of its own; OpenSSL looks for a certificate by its hash in the folder,
 	 * where those of the host are not, unless it is told of the file */
@@ -360,7 +392,6 @@ static void fixed_variables(struct env_set *e, const struct env_in *in)
 	set(e, "CLOCHE_AGENT_NAME", in->agent, ENV_FROM_CLOCHE);
 	set(e, "CLOCHE_WORKSPACE", in->workspace, ENV_FROM_CLOCHE);
 	set(e, "CLOCHE_SESSION_ID", in->session_id, ENV_FROM_CLOCHE);
-	set(e, "CLOCHE_HOME", home, ENV_FROM_CLOCHE);
 	set(e, "CLOCHE_GIT_TOKEN_AVAILABLE", token ? "1" : "0", ENV_FROM_CLOCHE);
 }
 
@@ -380,6 +411,7 @@ int env_build(struct env_set *out, const struct env_in *in, struct err *err)
 
 	*e = (struct env_set){ 0 };
 	base_variables(e, in);
+	image_variables(e, in);
 	own_variables(e, in);
 	for (size_t i = 0; i < pe->pass.n; i++)
 		take_pattern(e, in, pe->pass.v[i], ENV_FROM_HOST);
@@ -503,6 +535,7 @@ const char *env_origin_name(enum env_origin o)
 		[ENV_FROM_QUIET] = "profile quiet", [ENV_FROM_PROFILE] = "profile",
 		[ENV_FROM_HOST] = "environment",    [ENV_FROM_FLAG] = "command line",
 		[ENV_FROM_MEMORY] = "memory",       [ENV_FROM_GIT] = "git configuration",
+		[ENV_FROM_IMAGE] = "image",
 	};
 
 	return names[o];

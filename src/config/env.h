@@ -8,7 +8,8 @@
  * something else than what a run does. Values never leave it but by env_strings(); reports
  * have names and origins.
  *
- * In this order, the later wins: terminal, locale and what every shell needs; the profile's
+ * In this order, the later wins: terminal, locale and what every shell needs; what the image
+ * says; the profile's
  * quiet switches and its own variables; what is passed from the user's environment; the hints on
  * memory, beside what the user set; the identity for git; what cloche itself says.
  */
@@ -36,6 +37,7 @@ enum env_origin {
 	ENV_FROM_FLAG,       /* the same by --env-forward or --allow-env */
 	ENV_FROM_MEMORY,     /* a hint computed from the machine's memory */
 	ENV_FROM_GIT,        /* the user's identity in git's configuration */
+	ENV_FROM_IMAGE,      /* ENV of an image of somebody else */
 };
 const char *env_origin_name(enum env_origin o);
 
@@ -78,6 +80,9 @@ struct env_in {
 	const char *git_name, *git_email;           /* identity of the user, or NULL */
 	const char *agent, *workspace, *session_id; /* as the guest sees them */
 	const char *ca_file, *ca_bundle;            /* in the guest: CAs of the host, or NULL */
+	const char *const *image; /* NAME=VALUE that the image says, NULL-terminated; or NULL */
+	/* the guest says who it is (USER, LOGNAME, SHELL), and where its home is */
+	bool guest_user, guest_home;
 	uint32_t memory_mib;
 	bool root;
 };

@@ -198,7 +198,7 @@ def test_info_says_what_a_run_would(tmp):
     assert "keys        GEMINI_API_KEY   in the guest's environment" in p.stdout, p
     p = h.run("info", "claude", env=env)
     assert "keys        none" in p.stdout, p
-    for argv in (("hermes",), ("ubuntu",)):
+    for argv in (("hermes",), ("cursor",)):
         got, p = h.json("info", "info", *argv)
         want = got["reason"]
         assert not got["can_run"] and p.returncode == 3, p
@@ -227,10 +227,13 @@ def test_run_without_a_layer(tmp):
     for name, hint in (("hermes", "/opt/hermes"), ("cursor", "terms"), ("grok", "recipe.npm")):
         p = h.fails(f"there is no image with {name} in it", "run", name)
         assert hint in p.stderr, p
-    h.fails("comes from a registry", "run", "ubuntu")
-    h.fails("comes from a registry", "run", "claude", "--image", "registry.example.com/a:b")
+    h.fails("is not the reference of an image", "run", "claude", "--image", "https://registry.example.com/a:b",
+            code=2)
     # nothing was made on the way
     assert not os.path.exists(os.path.join(tmp, "state")) and not os.path.exists(os.path.join(tmp, "cache"))
+    got, p = h.json("info", "info", "ubuntu")
+    assert got["foreign_image"] == {"ref": "docker://docker.io/library/ubuntu:latest", "cached": False}, got
+    assert "ubuntu:latest is not in the cache" in h.run("info", "ubuntu").stdout
 
 
 def test_problems_are_said(tmp):

@@ -33,6 +33,11 @@ VALUES = {
     "network.publish_localhost": ([True], [2]),
     "image.suite": (["trixie"], [[]]),
     "image.mirror": (["http://mirror.example/debian"], [[]]),
+    "image.pull": (["missing", "always", "background", "never"], ["sometimes", []]),
+    "image.verify": (["off", "warn", "require"], ["strict", []]),
+    "image.cosign_key": (["/etc/keys/x.pub", "https://keys.example/x"], [[]]),
+    "image.cosign_identity": (["https://ci.example/x@main"], [[]]),
+    "image.cosign_issuer": (["https://ci.example"], [[]]),
 }
 
 

@@ -135,6 +135,62 @@ static void test_patterns(void **state)
 	assert_value(f, "CLOCHE_GIT_TOKEN_AVAILABLE", "1");
 }
 
+static void test_image(void **state)
+{
+	struct fixture *f = *state;
+	const char *host[] = { "MINE=host", "LANG=de_DE.UTF-8", NULL };
+	const char *image[] = { "PATH=/opt/bin:/bin",
+		                "MINE=image",
+		                "MODE=image",
+		                "ONLY=a=b",
+		                "X_KEY=k",
+		                "X_HOME=/h",
+		                "URL=postgres://db",
+		                "TERM=dumb2",
+		                "LANG=C",
+		                "CLOCHE_WORKSPACE=/evil",
+		                "HOME=/app",
+		                "bad-name=1",
+		                "novalue",
+		                "=x",
+		                "STAR*=1",
+		                NULL };
+
+	memcpy(f->host, host, sizeof(host));
+	f->in.image = image;
+	build(f, "env: {pass: [MINE], metered: [X_KEY], deny: [X_HOME], set: {MODE: profile}}\n");
+	assert_value(f, "PATH", "/opt/bin:/bin");
+	assert_value(f, "ONLY", "a=b");
+	assert_int_equal(env_find(&f->set, "ONLY")->origin, ENV_FROM_IMAGE);
+	/* a reference of a secret manager is of use to nobody but the user: this is a URL */
+	assert_value(f, "URL", "postgres://db");
+	/* below what the user, the profile and cloche say */
+	assert_value(f, "MINE", "host");
+	assert_value(f, "MODE", "profile");
+	assert_value(f, "CLOCHE_WORKSPACE", "/work/demo");
+	assert_value(f, "HOME", "/home/agent");
+	assert_value(f, "TERM", "dumb");
+	assert_value(f, "SHELL", "/bin/sh");
+	assert_value(f, "LANG", "C");
+	assert_fate(f, "X_KEY", ENV_METERED);
+	assert_fate(f, "X_HOME", ENV_DENIED);
+	assert_null(env_find(&f->set, "bad-name"));
+	assert_null(env_find(&f->set, "novalue"));
+	assert_null(env_find(&f->set, "STAR*"));
+	/* who it is is the guest's to say */
+	f->in.guest_user = f->in.guest_home = true;
+	build(f, "");
+	assert_value(f, "HOME", "/app");
+	assert_null(env_find(&f->set, "USER"));
+	assert_null(env_find(&f->set, "SHELL"));
+	assert_null(env_find(&f->set, "CLOCHE_HOME"));
+	const char *names[] = { "X_KEY" };
+	f->in.allow = names;
+	f->in.n_allow = 1;
+	build(f, "env: {metered: [X_KEY]}\n");
+	assert_value(f, "X_KEY", "k");
+}
+
 static void test_denied(void **state)
 {
 	struct fixture *f = *state;
@@ -402,6 +458,7 @@ int main(void)
 		                                teardown),
 		cmocka_unit_test_setup_teardown(test_patterns, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_denied, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_image, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_references, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_chains, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_required, setup, teardown),
