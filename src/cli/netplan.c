@@ -111,6 +111,25 @@ static int add_hosts(struct egress *e, const struct config_hosts *h, enum egress
 	return 0;
 }
 
+static int deny_hosts(struct egress *e, const struct config_hosts *h, struct err *err)
+{
+	char text[HOST_NAME_BYTES + 8];
+
+	for (size_t i = 0; i < h->n; i++) {
+		int got = egress_deny_from(e, &h->v[i], EGRESS_FROM_CONFIG);
+		if (got == -ENOTSUP) {
+			err_set(err, got,
+			        "network.deny_hosts has hosts, and the profile "
+			        "permissive refuses none");
+			return err_hint(err, "leave one of the two out, or say --egress standard");
+		}
+		if (got < 0)
+			return err_code(err, got, "cannot refuse the host %s",
+			                host_pattern_str(text, &h->v[i]));
+	}
+	return 0;
+}
+
 static int add_privates(struct egress *e, const struct ip4_net *v, size_t n, struct err *err)
 {
 	char text[IP4_NET_STR_BYTES];
@@ -154,8 +173,13 @@ int netplan_policy(struct egress **out, const struct netplan_in *in, struct err 
 	}
 	if (r == 0 && o->profile != EGRESS_PERMISSIVE)
 		r = add_hosts(e, &c->hosts, EGRESS_FROM_CONFIG, err);
+	if (r == 0)
+		r = deny_hosts(e, &c->deny, err);
 	if (r == 0 && o->profile != EGRESS_PERMISSIVE)
 		r = add_hosts(e, &o->hosts, EGRESS_FROM_FLAG, err);
+	/* the word of this run counts more than the file's */
+	for (size_t i = 0; i < o->hosts.n; i++)
+		(void)egress_undeny(e, &o->hosts.v[i]);
 	if (r == 0)
 		r = add_privates(e, c->privates, c->n_privates, err);
 	if (r == 0)

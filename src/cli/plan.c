@@ -503,6 +503,66 @@ static int settle_image(struct plan *p, struct err *err)
 	return r;
 }
 
+static struct repo_run given_by_flags(const struct plan *p)
+{
+	const struct netopts *o = &p->net;
+
+	return (struct repo_run){
+		.cpus_given = p->vcpus,
+		.memory_given = p->memory_mib,
+		.disk_given = p->disk_bytes,
+		.tmp_given = p->tmp_bytes,
+		/* whoever opens a host or a range wants a network */
+		.mode_given = o->mode_given || o->hosts.n || o->n_privates || o->n_services ||
+		              o->profile_given,
+		.egress_given = o->profile_given,
+		.apply_given = p->apply_given,
+	};
+}
+
+/* The projects' own files have the last word, where it is a tighter one. */
+static int with_repository(struct plan *p, const struct repo_run *given, struct err *err)
+{
+	struct repo_run *r = &p->repo.run;
+	const char *why;
+
+	*r = *given;
+	r->cpus = p->vcpus;
+	r->memory_mib = p->memory_mib;
+	r->memory_min_mib = (uint32_t)(p->profile->resources.min_memory >> 20);
+	r->disk_bytes = p->disk_bytes;
+	r->tmp_bytes = p->tmp_bytes;
+	r->mode = (unsigned)p->net.mode;
+	r->egress = p->net.profile;
+	r->host_ca = !p->net.no_host_ca;
+	r->publish_localhost = p->net.publish_localhost;
+	r->exclude_heavy = p->config.exclude_heavy;
+	r->apply = p->apply;
+	int e = repoplan_read(&p->repo, p->projects, p->project_fds, p->n_projects, err);
+	if (e == 0)
+		e = repoplan_apply(&p->repo, err);
+	if (e < 0)
+		return e;
+	p->vcpus = r->cpus;
+	p->memory_mib = r->memory_mib;
+	p->disk_bytes = r->disk_bytes;
+	p->tmp_bytes = MIN(r->tmp_bytes, (uint64_t)r->memory_mib << 20);
+	p->net.mode = (enum net_mode)r->mode;
+	p->net.profile = r->egress;
+	p->net.no_host_ca = !r->host_ca;
+	p->net.publish_localhost = r->publish_localhost;
+	p->config.exclude_heavy = r->exclude_heavy;
+	p->apply = r->apply;
+	for (size_t i = 0; i < r->n_exclude; i++)
+		p->exclude[p->n_exclude++] = r->exclude[i];
+	for (size_t i = 0; i < r->deny.n; i++) {
+		char text[HOST_NAME_BYTES + 8];
+		(void)!config_add_host(&p->config.net.deny, host_pattern_str(text, &r->deny.v[i]),
+		                       &why);
+	}
+	return 0;
+}
+
 int plan_image_ok(const struct plan *p, struct err *err)
 {
 	const struct profile_recipe *r = &p->profile->recipe;
@@ -585,6 +645,7 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		memcpy(p->exclude, p->config.exclude, p->config.n_exclude * sizeof(p->exclude[0]));
 		p->n_exclude += p->config.n_exclude;
 	}
+	struct repo_run given = given_by_flags(p);
 	settle(p);
 	r = settle_image(p, err);
 	if (r < 0)
@@ -597,6 +658,11 @@ int plan_parse(struct plan *p, int argc, char **argv, int *out_exit, struct err 
 		r = add_project(p, ".", err);
 	if (r < 0) {
 		*out_exit = r == -ENOENT || r == -ENOTDIR ? CLI_EXIT_USAGE : CLI_EXIT_REFUSED;
+		return r;
+	}
+	r = with_repository(p, &given, err);
+	if (r < 0) {
+		*out_exit = CLI_EXIT_REFUSED;
 		return r;
 	}
 	p->cwd = guest_cwd(p);
@@ -626,6 +692,7 @@ void plan_fini(struct plan *p)
 	pull_close(&p->oci);
 	profile_free(p->adhoc.profile);
 	free(p->adhoc.name);
+	repoplan_fini(&p->repo);
 	netplan_fini(&p->netplan);
 	netopts_fini(&p->net);
 	env_fini(&p->env);

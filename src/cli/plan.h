@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/layers.h"
 #include "cli/netplan.h"
+#include "cli/repoplan.h"
 #include "config/env.h"
 #include "config/profiles.h"
 #include "image/image.h"
@@ -42,7 +43,7 @@ struct plan {
 	enum vmm_accel accel_asked;
 	uint32_t memory_mib, vcpus, ready_s; /* ready 0: by accelerator */
 	uint64_t disk_bytes, tmp_bytes;
-	const char *exclude[2 * CONFIG_LIST_MAX];
+	const char *exclude[2 * CONFIG_LIST_MAX + REPO_ASKS_MAX];
 	size_t n_exclude;
 	enum config_apply apply;
 	bool apply_given, allow_home, debug, timings, keep, root_user, json, quiet;
@@ -68,6 +69,7 @@ struct plan {
 		refusal; /* info: why a run would be refused, whatever the machine can; or code 0 */
 	/* by layers_open() or layers_get(); closed with the plan */
 	struct layers layers;
+	struct repoplan repo; /* settled, like what the flags say */
 	/* worked out by plan_network() */
 	struct netplan netplan;
 };

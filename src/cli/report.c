@@ -107,6 +107,8 @@ int report_banner(struct buf *b, const struct plan *p, const char *scan_json)
 	if (r == 0)
 		r = netreport_banner(b, &p->netplan,
 		                     key_names(p, " in the guest", names, sizeof(names)));
+	if (r == 0)
+		r = repoplan_put(b, &p->repo, "        ");
 	if (r == 0 && p->accel == VMM_ACCEL_TCG)
 		r = buf_printf(
 			b,
@@ -342,6 +344,8 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 		               term_fmt_size(s2, p->disk_bytes),
 		               term_fmt_size((char[TERM_FMT_BYTES]){ 0 }, p->tmp_bytes));
 	if (r == 0)
+		r = repoplan_put(b, &p->repo, "");
+	if (r == 0)
 		r = netreport_info(b, &p->netplan, &p->net);
 	if (r == 0)
 		r = buf_printf(b, "keys        %s\nuser        %s\nreview      --apply=%s\n",
@@ -390,6 +394,7 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 		(void)json_object_set_new(top, "layers", layers_json(p));
 		if (p->has_ref)
 			(void)json_object_set_new(top, "foreign_image", foreign_json(p));
+		(void)json_object_set_new(top, "repository", repoplan_json(&p->repo));
 		netreport_info_json(top, &p->netplan, &p->net);
 	}
 	if (top && scan)

@@ -36,6 +36,7 @@ void config_fini(struct config *c)
 	for (size_t i = 0; i < c->n_exclude; i++)
 		free(c->exclude[i]);
 	config_hosts_fini(&c->net.hosts);
+	config_hosts_fini(&c->net.deny);
 	free(c->image_suite);
 	free(c->image_mirror);
 	free(c->cosign_key);
@@ -373,6 +374,11 @@ static int add_host(struct config *c, const char *v, const char **why)
 	return config_add_host(&c->net.hosts, v, why);
 }
 
+static int deny_host(struct config *c, const char *v, const char **why)
+{
+	return config_add_host(&c->net.deny, v, why);
+}
+
 static int add_private(struct config *c, const char *v, const char **why)
 {
 	if (c->net.n_privates == EGRESS_PRIVATE_MAX)
@@ -421,6 +427,11 @@ static const struct key {
 	  .what = "hosts as NAME, NAME:PORT or @SET, at most 10000",
 	  .add = add_host },
 	{ .section = "network",
+	  .name = "deny_hosts",
+	  .list = true,
+	  .what = "hosts as NAME, NAME:PORT or @SET, at most 10000",
+	  .add = deny_host },
+	{ .section = "network",
 	  .name = "allow_private",
 	  .list = true,
 	  .what = "IPv4 ranges, at most 64",
@@ -441,6 +452,24 @@ static const struct key {
 	  "who signs, as in the certificate" },
 	{ "image", "cosign_issuer", false, set_cosign_issuer, "a URL" },
 };
+
+static int put(struct config *c, const struct key *k, const char *value, const char **out_why)
+{
+	return k->add ? k->add(c, value, out_why) : k->set(c, value);
+}
+
+int config_set(struct config *c, const char *key, const char *value, const char **out_why)
+{
+	*out_why = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		size_t n = strlen(keys[i].section);
+
+		if (strncmp(key, keys[i].section, n) == 0 && key[n] == '.' &&
+		    strcmp(key + n + 1, keys[i].name) == 0)
+			return put(c, &keys[i], value, out_why);
+	}
+	return -ENOENT;
+}
 
 struct load {
 	struct config *c;
@@ -530,7 +559,7 @@ static int on_value(void *arg, const char *section, const char *name, bool in_li
 			          section, name);
 	}
 	const char *why = NULL;
-	int r = k->add ? k->add(l->c, value, &why) : k->set(l->c, value);
+	int r = put(l->c, k, value, &why);
 	if (r < 0 && why)
 		return at(l, m, "'%s.%s': '%s': %s", section, name,
 		          vis_str(seen, sizeof(seen), span_str(value)), why);

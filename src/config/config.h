@@ -34,6 +34,7 @@ struct config_net {
 	char mode[10];                               /* network.mode: offline, isolated, shared */
 	enum egress_profile profile;                 /* network.egress, network.egress_profile */
 	struct config_hosts hosts;                   /* network.allow_hosts */
+	struct config_hosts deny;                    /* network.deny_hosts */
 	struct ip4_net privates[EGRESS_PRIVATE_MAX]; /* network.allow_private */
 	size_t n_privates;
 	uint16_t services[EGRESS_SERVICES_MAX]; /* network.host_services */
@@ -78,6 +79,13 @@ int config_load(struct config *c, const char *path, struct err *err) MUST_CHECK;
 /* The same from bytes; pure. @name is for messages. */
 int config_parse(struct config *c, const char *name, const void *p, size_t n,
                  struct err *err) MUST_CHECK;
+
+/*
+ * config_set() - one value, as if it stood in a file: @key is "section.name"; of a list it is
+ * one more entry. Return: 0, or -errno; @out_why is a constant for a person, or NULL.
+ */
+int config_set(struct config *c, const char *key, const char *value,
+               const char **out_why) MUST_CHECK;
 
 /* `agents:`, which profiles_load() reads, or NULL. */
 const struct ynode *config_agents(const struct config *c);

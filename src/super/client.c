@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "super/spawn.h"
 
 static int on_control(void *arg, struct span in)
 {
@@ -102,7 +103,8 @@ static void on_super(void *arg, uint32_t events UNUSED)
 }
 
 enum {
-	CLIENT_ARGS = 2 * (MSG_PROJECTS_MAX + 256 + NET_PORTS_MAX + NET_SEARCH_MAX) + 96,
+	CLIENT_ARGS =
+		2 * (MSG_PROJECTS_MAX + SPAWN_EXCLUDES_MAX + NET_PORTS_MAX + NET_SEARCH_MAX) + 96,
 	CLIENT_FDS = 32 + CLIENT_LAYERS_MAX + CLIENT_PORT_FDS_MAX,
 };
 

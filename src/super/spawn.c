@@ -141,6 +141,21 @@ int spawn_scan(struct proc *out, int *out_stderr, const struct spawn_scan *s, st
 	return r;
 }
 
+int spawn_repository(struct proc *out, int *out_stderr, int in_fd, int lines_fd, uid_t uid,
+                     struct err *err)
+{
+	struct args a = { 0 };
+
+	add(&a, xstrdup("cloche-scan"));
+	add(&a, xstrdup("--repository"));
+	add(&a, xasprintf("%d", give(&a, in_fd)));
+	add(&a, xasprintf("%d", give(&a, lines_fd)));
+	add(&a, xasprintf("%u", (unsigned)uid));
+	int r = run(out, out_stderr, "cloche-scan", &a, err);
+	args_fini(&a);
+	return r;
+}
+
 int spawn_disk(struct proc *out, int *out_stderr, const struct spawn_disk *s, struct err *err)
 {
 	struct args a = { 0 };

@@ -10,7 +10,7 @@
 #include "base/proc.h"
 #include "super/state.h"
 
-enum { SPAWN_EXCLUDES_MAX = 256 };
+enum { SPAWN_EXCLUDES_MAX = 1024 };
 
 struct spawn_scan {
 	const struct state_project *projects; /* names and paths */
@@ -27,6 +27,11 @@ struct spawn_scan {
 /* @out_stderr: read end of a pipe; the caller's. */
 int spawn_scan(struct proc *out, int *out_stderr, const struct spawn_scan *s,
                struct err *err) MUST_CHECK;
+
+enum { SPAWN_STATUS_REFUSED = 1 }; /* of cloche-scan: the input has an error, said on stderr */
+/* Read a repository's configuration from @in, and write what it asks for to @out (repo.h). */
+int spawn_repository(struct proc *out, int *out_stderr, int in_fd, int lines_fd, uid_t uid,
+                     struct err *err) MUST_CHECK;
 
 struct spawn_disk {
 	const int *fds;

@@ -17,12 +17,14 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/vis.h"
 #include "cage/cage.h"
+#include "config/repo.h"
 #include "workspace/scan.h"
 
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_CAGE = 3 };
@@ -43,7 +45,8 @@ static int usage(const char *what)
 		"cloche-scan: %s\n"
 		"usage: cloche-scan --project NAME=FD... --manifest FD --meta FD [--report FD]\n"
 		"       [--exclude PATTERN]... [--heavy] [--skip-dev-ino DEV:INO]...\n"
-		"       [--uuid HEX] [--uid UID]\n",
+		"       [--uuid HEX] [--uid UID]\n"
+		"       cloche-scan --repository IN OUT UID\n",
 		what);
 	return STATUS_USAGE;
 }
@@ -185,13 +188,60 @@ static const char *parse(int argc, char **argv, struct args *a)
 	return NULL;
 }
 
+static int fail(const struct err *err, int status)
+{
+	log_error("%s", err->text);
+	if (err->hint[0])
+		log_error("%s", err->hint);
+	return status;
+}
+
+/* `cloche-scan --repository IN OUT UID`: a repository's configuration, as lines (repo.h). */
+static int repository(char **words)
+{
+	struct cage_opts cage = { .role = CAGE_SCAN };
+	struct repo_asks asks = { 0 };
+	AUTO_FREE char *text = NULL;
+	struct err err = { 0 };
+	struct buf b = { 0 };
+	uint64_t uid;
+	size_t n = 0;
+	int in, out;
+
+	log_open(2, "cloche-scan", "", LOG_INFO);
+	if (!descriptor(words[0], &in) || !descriptor(words[1], &out) ||
+	    !whole_number(words[2], INT32_MAX, &uid))
+		return usage("--repository");
+	cage.uid = (uid_t)uid;
+	if (cage_enter(&cage, &err) < 0)
+		return fail(&err, STATUS_CAGE);
+	int r = fd_read_file(in, REPO_BYTES_MAX, &text, &n);
+	if (r == -EFBIG)
+		err_set(&err, r, "%s: more than %d bytes", REPO_FILE, REPO_BYTES_MAX);
+	else if (r < 0)
+		err_code(&err, r, "cannot read %s", REPO_FILE);
+	else
+		r = repo_read(&asks, text, n, &err);
+	if (r == 0 && (repo_put(&b, &asks) < 0 || fd_write_all(out, b.p, b.len) < 0))
+		r = err_errno(&err, "cannot say what is in %s", REPO_FILE);
+	buf_fini(&b);
+	repo_asks_fini(&asks);
+	if (r == 0)
+		return 0;
+	/* for the user, not for a log */
+	(void)fprintf(stderr, "%s%s%s", err.text, err.hint[0] ? ": " : "", err.hint);
+	return STATUS_FAILED;
+}
+
 int main(int argc, char **argv)
 {
 	struct args a = { 0 };
 	struct cage_fs fs[MANIFEST_PROJECTS_MAX];
 	struct err err = { 0 };
-	const char *bad = parse(argc, argv, &a);
 
+	if (argc == 5 && strcmp(argv[1], "--repository") == 0)
+		return repository(argv + 2);
+	const char *bad = parse(argc, argv, &a);
 	if (bad)
 		return usage(bad);
 	log_open(2, "cloche-scan", "", LOG_INFO);
@@ -208,17 +258,7 @@ int main(int argc, char **argv)
 	struct cage_opts cage = {
 		.role = CAGE_SCAN, .fs = fs, .n_fs = a.o.n_projects, .uid = (uid_t)a.uid
 	};
-	if (cage_enter(&cage, &err) < 0) {
-		log_error("%s", err.text);
-		if (err.hint[0])
-			log_error("%s", err.hint);
-		return STATUS_CAGE;
-	}
-	if (scan_run(&a.o, &err) < 0) {
-		log_error("%s", err.text);
-		if (err.hint[0])
-			log_error("%s", err.hint);
-		return STATUS_FAILED;
-	}
-	return 0;
+	if (cage_enter(&cage, &err) < 0)
+		return fail(&err, STATUS_CAGE);
+	return scan_run(&a.o, &err) < 0 ? fail(&err, STATUS_FAILED) : 0;
 }

@@ -502,6 +502,16 @@ def test_config_file(h):
     assert r.rc == 125 and "config.yaml:9:" in r.errtext and "apply" in r.errtext, r
 
 
+def test_repository_file(h):
+    """.cloche.yaml: what it may tighten holds in the guest, what it may not does not."""
+    p = h.project("demo", {"a.c": "x\n", "b.key1": "x\n"})
+    h.write(p, ".cloche.yaml", "vm: {cpus: 1, memory: 512m}\nworkspace: {exclude: ['*.key1']}\n"
+            "agents: {shell: {command: [sh, -c, 'echo evil']}}\n")
+    r = h.sh(p, "nproc; ls; awk '/MemTotal/{print ($2 < 600000)}' /proc/meminfo")
+    assert r.text == "1\na.c\n1\n", r
+    assert "vm.cpus 1 (applied)" in r.errtext and "agents ... (ignored: " in r.errtext, r
+
+
 def test_state_is_private(h):
     p = h.project("demo", {})
     h.sh(p, "echo x > y")

@@ -27,6 +27,7 @@ VALUES = {
     "network.egress": (["permissive", "standard", "locked"], ["open"]),
     "network.egress_profile": (["locked"], ["open", []]),
     "network.allow_hosts": ([[], ["a.example", "*.B.example:8443", "@docker"]], ["a.example", ["a b"], ["*"], ["a.example:0"]]),
+    "network.deny_hosts": ([["telemetry.example", "*.ads.example"]], [["*"], "a.example"]),
     "network.allow_private": ([["10.1.0.0/16", "192.168.1.7"]], ["10.0.0.0/8", ["lan"], ["fc00::/7"]]),
     "network.host_services": ([[1, 65535]], [80, [0], [65536], ["http"]]),
     "network.host_ca": ([True, False], ["maybe"]),
