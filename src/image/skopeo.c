@@ -113,6 +113,18 @@ static int watch(struct proc *p, int *out, int *err_fd, struct said *s, struct s
 	return 0;
 }
 
+/*
+ * Without XDG_RUNTIME_DIR a login is looked for in /run/containers/UID, and that this folder is
+ * closed to the user (root's podman made it) is an error to skopeo. There is no login there.
+ */
+static bool hide_run_dir(void)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/run/containers/%u/auth.json", (unsigned)geteuid());
+	return !getenv("XDG_RUNTIME_DIR") && access(path, R_OK) < 0;
+}
+
 static int run(struct skopeo_job *job, const char *path, const char *const *argv, struct said *s,
                struct err *err)
 {
@@ -135,6 +147,8 @@ static int run(struct skopeo_job *job, const char *path, const char *const *argv
 		if (v)
 			own[n++] = xasprintf("%s=%s", passed[i], v);
 	}
+	if (hide_run_dir())
+		own[n++] = xasprintf("XDG_RUNTIME_DIR=%s", job->tmp);
 	own[n++] = xasprintf("TMPDIR=%s", job->tmp);
 	own[n++] = xstrdup("LC_ALL=C");
 	ASSERT(n < ENV_MAX);
@@ -209,6 +223,12 @@ static int explain(enum skopeo_fault fault, const char *words, const struct imag
 	case SKOPEO_RATE:
 		(void)err_set(err, -EBUSY, "%s has had too many requests from here", host);
 		return err_hint(err, "wait, or log in: skopeo login %s", host);
+	case SKOPEO_HELPER:
+		(void)err_set(err, -EACCES, "cannot read your login for %s: %s", host, seen);
+		return err_hint(err,
+		                "skopeo login %s, or mend the credential helper; without a login "
+		                "it refuses '%s'",
+		                host, name);
 	case SKOPEO_STORE:
 		(void)err_set(err, -EIO, "cannot read '%s': %s", name, seen);
 		return err_hint(err, "is the daemon running, and may you use it?");

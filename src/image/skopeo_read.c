@@ -86,10 +86,13 @@ static void put_words(struct span m, char *words, size_t cap)
 	size_t n = 0;
 
 	for (size_t i = 0; i < m.len && n + 1 < cap; i++) {
-		if (m.p[i] == '\\' && i + 1 < m.len && (m.p[i + 1] == '"' || m.p[i + 1] == '\\'))
-			i++;
-		if (m.p[i])
-			words[n++] = (char)m.p[i];
+		char c = (char)m.p[i];
+		if (c == '\\' && i + 1 < m.len && strchr("\"\\nt", m.p[i + 1]) && m.p[i + 1]) {
+			c = (char)m.p[++i];
+			c = (char)(c == 'n' || c == 't' ? ' ' : c);
+		}
+		if (c && !(c == ' ' && (n == 0 || words[n - 1] == ' ')))
+			words[n++] = c;
 	}
 	words[n] = '\0';
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import pwd
 import secrets
 import shutil
 import signal
@@ -232,6 +233,30 @@ def test_helper_falls_back(tmp):
             json.dump({"credHelpers": {reg.host: "nope"}}, f)
         d = reg.push("t/x", "1", Image([layer()], {}))
         assert u.pull(f"{reg.host}/t/x:1").out == d + "\n"
+
+
+def test_ordinary_user(tmp):
+    """Whoever root is: no folder of root's matters, and owners in the image are as they were."""
+    if os.getuid() != 0:
+        return
+    who = pwd.getpwnam("games")
+    with Lab(tmp) as (reg, u):
+        os.chmod(tmp, 0o755)
+        d = reg.push("t/x", "1", Image([tar_of([("etc", "d"), ("etc/x", "f", b"x", 0o640, 7, 8)])], {}))
+        for top, dirs, files in os.walk(u.top):
+            for n in [top, *[os.path.join(top, x) for x in dirs + files]]:
+                os.chown(n, who.pw_uid, who.pw_gid)
+        try:
+            p = subprocess.run([CLOCHE, "image", "pull", f"{reg.host}/t/x:1"], env=u.env, cwd=u.top,
+                               timeout=120, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                               user=who.pw_uid, group=who.pw_gid, extra_groups=[])
+        except PermissionError:
+            return      # the build lies where others may not look
+        assert p.returncode == 0 and p.stdout == d + "\n", p
+        assert os.stat(u.rootfs(d)).st_uid == who.pw_uid
+        assert u.file_of(d, "etc/x") == b"x"
+        got = [os.stat(os.path.join(top, "x")) for top, _, files in os.walk(u.top) if "x" in files]
+        assert [(s.st_uid, s.st_gid, s.st_mode & 0o777) for s in got] == [(7, 8, 0o640)], got
 
 
 def test_plain_http(tmp):

@@ -260,6 +260,7 @@ static void test_skopeo_words(void **state)
 		{ "not a warning", "level=warning msg=\"unauthorized\"\n" FATAL "\"odd\"\n", "odd",
 		  SKOPEO_OTHER },
 		{ "quotes in it", FATAL "\"a \\\"b\\\" c\"\n", "a \"b\" c", SKOPEO_OTHER },
+		{ "line ends in it", FATAL "\"a:\\n\\t* b\\n\"\n", "a: * b ", SKOPEO_OTHER },
 		{ "a quote that is missing", FATAL "\"a b", "a b", SKOPEO_OTHER },
 		{ "a backslash last", FATAL "\"a\\", "a\\", SKOPEO_OTHER },
 		{ "login",
