@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,6 +95,21 @@ static bool possible(enum who who)
 	return geteuid() == 0 || who == AS_USER;
 }
 
+/* May everybody come to @path? The caged program is another user there. */
+static bool for_everybody(const char *path)
+{
+	char p[sizeof(self)];
+	struct stat st;
+
+	(void)snprintf(p, sizeof(p), "%s", path);
+	for (char *s; (s = strrchr(p, '/')) && s != p;) {
+		*s = '\0';
+		if (stat(p, &st) < 0 || !(st.st_mode & S_IXOTH))
+			return false;
+	}
+	return true;
+}
+
 /* In a child of the test: run cloche-cage, answer its status. */
 static int caged(enum who who, const char *mode, unsigned skip, int pass_fd, bool wait_for_it)
 {
@@ -113,7 +129,8 @@ static int caged(enum who who, const char *mode, unsigned skip, int pass_fd, boo
 	if (who == AS_USER && geteuid() == 0 &&
 	    (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0))
 		return 250;
-	if (access(cage, X_OK) < 0 || access(self, X_OK) < 0)
+	if (access(cage, X_OK) < 0 || access(self, X_OK) < 0 ||
+	    (who == AS_HELPER && !for_everybody(self)))
 		return CANNOT_TRY; /* the build folder is not for everybody */
 	if (proc_spawn(&p, &spec, &err) < 0) {
 		(void)fprintf(stderr, "%s\n", err.text);

@@ -410,7 +410,8 @@ def test_terminal(h):
         time.sleep(1)
         g.write(ch, b"\x1a")
         g.until(lambda: b"Stopped" in c.out[wire.OUT], 30)
-        g.write(ch, b"kill %1; wait; exit 12\n")   # a job that is still stopped holds exit back
+        # exec, as a job that is still stopped holds exit back
+        g.write(ch, b"kill %1; wait; exec sh -c 'exit 12'\n")
         assert g.wait_exit(ch, 30) == 12
         g.eof(ch)
         # the end of the input

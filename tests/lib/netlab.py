@@ -472,7 +472,8 @@ class Ssh(Server):
             with open(os.path.join(lab.etc, "passwd"), "a", encoding="ascii") as f:
                 f.write(f"git:x:{uid}:{lab.user.pw_gid if lab.user else os.getegid()}::{home}:/bin/sh\n")
             lab.give(home, self.host_key_file, self.key)
-        self.argv = [*lab.enter(where), "dropbear", "-i", "-s", "-j", "-k", "-r", self.host_key_file,
+        # not in the PATH of an ordinary user
+        self.argv = [*lab.enter(where), "/usr/sbin/dropbear", "-i", "-s", "-j", "-k", "-r", self.host_key_file,
                      *(["-c", command] if command else [])]
         super().__init__(lab, addr, port, where)
 

@@ -20,6 +20,7 @@ ROUND_MAX_S = 600
 LOGS_MAX = 30 + 2           # kept, and of what was just begun
 # what may differ without growing: a log line more, a page more
 FILES_MORE, BYTES_MORE, FDS_MORE, KIB_MORE = 4, 1 << 20, 4, 4096
+FDS_MAX = 64                # of a session's process at its busiest moment, which a round may miss
 
 
 def fds(pid):
@@ -93,7 +94,8 @@ def main():
             if first is None:
                 first = (now, {"bytes": size}, r.fds, r.peak)
             problems += grown(first[0], now, FILES_MORE) + grown(first[1], {"bytes": size}, BYTES_MORE)
-            problems += grown(first[2], r.fds, FDS_MORE) + grown(first[3], r.peak, KIB_MORE)
+            problems += grown(first[3], r.peak, KIB_MORE)
+            problems += [f"{k}: {v} descriptors" for k, v in r.fds.items() if v > FDS_MAX]
             if logs > LOGS_MAX:
                 problems.append(f"{logs} logs")
         for p in problems:

@@ -86,7 +86,8 @@ class Scan:
                         os.path.getsize(os.path.join(self.dir, "meta")) + 4096)
             r = subprocess.run(["fsck.erofs", os.path.join(self.dir, "meta")],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            if r.returncode:
+            # that of Debian 13 does not follow what lies beyond PATH_MAX; kernels do
+            if r.returncode and b"path is too long" not in r.stdout:
                 raise Failed("fsck.erofs: %s" % r.stdout)
 
     def check(self):
