@@ -29,8 +29,17 @@ int cmd_info(int argc, char **argv)
 	(void)!plan_host(&p, &e); /* what cannot run is said in the report */
 	struct image_opts io = { .name = p.image_name,
 		                 .suite = p.config.image_suite,
-		                 .mirror = p.config.image_mirror };
+		                 .mirror = p.config.image_mirror,
+		                 .boot_dir = p.boot_dir };
 	bool built = image_open(&io, &img, &e) == 0;
+	if (!built && p.boot_dir) { /* what is said of the folder, and not of the image */
+		struct err own = { 0 };
+		struct image_opts plain = io;
+		plain.boot_dir = NULL;
+		built = image_open(&plain, &img, &own) == 0;
+		if (built)
+			p.refusal = e;
+	}
 	if (p.has_ref) { /* as the cache knows it: nobody is asked */
 		struct cli_pull cp;
 		cli_pull_init(&cp, &p.config, &p.dirs, true);

@@ -32,6 +32,7 @@ enum {
 	O_READY,
 	O_HOME,
 	O_IMAGE,
+	O_BOOT,
 	O_PULL,
 	O_NOCACHE,
 	O_EXEC,
@@ -70,6 +71,7 @@ const struct cli_opt plan_opts[] = {
 	{ "user", 0, CLI_VALUE, O_USER, "agent|root", "who runs the command in the guest" },
 	{ "image", 0, CLI_VALUE, O_IMAGE, "NAME|REF",
 	  "base image (default base), or one of a registry" },
+	{ "boot", 0, CLI_VALUE, O_BOOT, "DIR", "vmlinux and modules.cpio of your own" },
 	{ "pull", 0, CLI_VALUE, O_PULL, "missing|always|background|never",
 	  "when the image is built or fetched" },
 	{ "no-image-cache", 0, CLI_FLAG, O_NOCACHE, NULL,
@@ -230,6 +232,9 @@ static int on_opt(void *arg, int id, const char *v, struct err *err)
 	case O_IMAGE:
 		p->image_name = v;
 		p->image_given = true;
+		return 0;
+	case O_BOOT:
+		p->boot_dir = v;
 		return 0;
 	case O_ENV_FORWARD:
 	case O_ALLOW_ENV:
@@ -489,6 +494,8 @@ static void settle(struct plan *p)
 	netplan_floor(&p->net, p->profile);
 	if (!p->image_given)
 		p->image_name = plan_image_name(p->profile);
+	if (!p->boot_dir)
+		p->boot_dir = c->image_boot;
 }
 
 /* References are told from the plain names of recipes; their kernel comes from a base of ours. */

@@ -52,7 +52,8 @@ struct plan {
 	/* patterns of --env-forward, names of --allow-env */
 	const char *env_forward[PLAN_ENV_MAX], *allow_env[PLAN_ENV_MAX];
 	size_t n_env_forward, n_allow_env;
-	bool image_given;                                      /* by --image */
+	bool image_given;     /* by --image */
+	const char *boot_dir; /* of kernel and modules that the user gives, or NULL */
 	const char *image_name, *log_file, *trace_file, *exec; /* image_name: of ours */
 	/* an image of somebody else lies in place of ours, which lends it the kernel */
 	bool has_ref;

@@ -319,6 +319,11 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 		               p->has_ref ? "kernel of   " : "image       ", p->image_name,
 		               p->image_name);
 	}
+	if (r == 0 && p->boot_dir) {
+		char seen[512];
+		r = buf_printf(b, "kernel      given, with its modules: %s\n",
+		               vis_str(seen, sizeof(seen), span_str(p->boot_dir)));
+	}
 	for (size_t i = 0; r == 0 && i < p->layers.n; i++)
 		r = put_layer(b, p, i);
 	for (size_t i = 0; r == 0 && i < p->n_projects; i++) {

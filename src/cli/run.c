@@ -69,7 +69,8 @@ int run_get_image(const struct plan *p, struct image *img, bool quiet, struct er
 {
 	struct image_opts io = { .name = p->image_name,
 		                 .suite = p->config.image_suite,
-		                 .mirror = p->config.image_mirror };
+		                 .mirror = p->config.image_mirror,
+		                 .boot_dir = p->boot_dir };
 	struct term_progress pr;
 
 	if (p->pull != PLAN_PULL_ALWAYS) {

@@ -39,6 +39,7 @@ void config_fini(struct config *c)
 	config_hosts_fini(&c->net.deny);
 	free(c->image_suite);
 	free(c->image_mirror);
+	free(c->image_boot);
 	free(c->cosign_key);
 	free(c->cosign_identity);
 	free(c->cosign_issuer);
@@ -328,6 +329,11 @@ static int set_verify(struct config *c, const char *v)
 	return -EINVAL;
 }
 
+static int set_boot(struct config *c, const char *v)
+{
+	return v[0] == '/' ? set_string(&c->image_boot, v) : -EINVAL;
+}
+
 /* It becomes the argument of a program: a path from the root, or a scheme of cosign's. */
 static int set_cosign_key(struct config *c, const char *v)
 {
@@ -447,6 +453,7 @@ static const struct key {
 	{ "image", "mirror", false, set_mirror, "a URL" },
 	{ "image", "pull", false, set_pull, "missing, always, background or never" },
 	{ "image", "verify", false, set_verify, "off, warn or require" },
+	{ "image", "boot", false, set_boot, "a folder, as a path from the root" },
 	{ "image", "cosign_key", false, set_cosign_key, "a path from the root, or a URL" },
 	{ "image", "cosign_identity", false, set_cosign_identity,
 	  "who signs, as in the certificate" },

@@ -61,6 +61,7 @@ struct config {
 	char *image_suite, *image_mirror; /* image.suite, image.mirror; NULL: default */
 	char image_pull[12];              /* image.pull: missing, always, background, never */
 	enum config_verify image_verify;  /* image.verify */
+	char *image_boot;                 /* image.boot: absolute, or NULL */
 	/* image.cosign_key, .cosign_identity, .cosign_issuer; NULL: not said */
 	char *cosign_key, *cosign_identity, *cosign_issuer;
 	struct ynode *doc; /* all of it; NULL when the file is empty */

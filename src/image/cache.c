@@ -321,6 +321,62 @@ static int not_built(const struct image_spec *s, int r, struct err *err)
 	return r;
 }
 
+/* One file of the user's boot folder, which has to hold something. */
+static int open_boot_file(int dir, const char *path, const char *name, int *out, struct err *err)
+{
+	AUTO_CLOSE int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 && errno != ENOENT)
+		return err_errno(err, "cannot open '%s/%s'", path, name);
+	if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0)) {
+		(void)err_set(err, -ENOENT, "the boot folder '%s' has no %s, or an empty one", path,
+		              name);
+		return err_hint(err,
+		                "it needs " IMAGE_KERNEL " and " IMAGE_MODULES ": nothing is taken "
+		                "from elsewhere in their place");
+	}
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, -EINVAL, "'%s/%s' is not a regular file", path, name);
+	*out = take_fd(&fd);
+	return 0;
+}
+
+/* Kernel and modules of the user's own, in place of the image's. */
+static int take_boot_dir(int cache, const char *path, struct image *img, char **initrd,
+                         struct err *err)
+{
+	AUTO_CLOSE int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	AUTO_CLOSE int kernel = -1, modules = -1;
+	struct image_manifest m = { 0 };
+	uint8_t magic[4] = { 0 };
+	uint64_t size;
+
+	if (dir < 0)
+		return err_errno(err, "cannot open the boot folder '%s'", path);
+	int r = open_boot_file(dir, path, IMAGE_KERNEL, &kernel, err);
+	if (r == 0)
+		r = open_boot_file(dir, path, IMAGE_MODULES, &modules, err);
+	if (r < 0)
+		return r;
+	if (fd_pread_exact(kernel, magic, sizeof(magic), 0) < 0 ||
+	    memcmp(magic, "\177ELF", sizeof(magic)) != 0) {
+		(void)err_set(err, -ENOEXEC, "'%s/%s' is no ELF kernel", path, IMAGE_KERNEL);
+		return err_hint(err, "a bzImage has one in it: scripts/extract-vmlinux of the "
+		                     "kernel's source takes it out");
+	}
+	r = image_hash_fd(modules, &m.digest[2], &size); /* names the initramfs */
+	if (r < 0)
+		return err_code(err, r, "cannot read '%s/%s'", path, IMAGE_MODULES);
+	r = open_initrd(cache, dir, &m, &img->initrd_fd, initrd, err);
+	if (r < 0)
+		return r;
+	close_now(&img->kernel_fd);
+	img->kernel_fd = take_fd(&kernel);
+	(void)snprintf(img->info.kernel_release, sizeof(img->info.kernel_release), "of-image.boot");
+	return 0;
+}
+
 int image_open(const struct image_opts *opts, struct image *out, struct err *err)
 {
 	AUTO_CLOSE int cache = -1, dir = -1;
@@ -354,15 +410,20 @@ int image_open(const struct image_opts *opts, struct image *out, struct err *err
 		(void)not_built(&spec, r, err);
 		goto out;
 	}
-	r = open_initrd(cache, dir, &m, &img.initrd_fd, &initrd, err);
-	if (r < 0)
-		goto out;
 	img.info = m.info;
 	img.info.is_current = true;
+	const char *boot = opts ? opts->boot_dir : NULL;
+	r = boot ? take_boot_dir(cache, boot, &img, &initrd, err)
+	         : open_initrd(cache, dir, &m, &img.initrd_fd, &initrd, err);
+	if (r == -ENOENT)
+		r = -EINVAL; /* the image is there: building it would not help */
+	if (r < 0)
+		goto out;
 	img.rootfs_size = m.size[0];
 	img.registries = m.registries;
 	img.rootfs_path = xasprintf("%s/%s/%s", cache_path, spec.id, IMAGE_ROOTFS);
-	img.kernel_path = xasprintf("%s/%s/%s", cache_path, spec.id, IMAGE_KERNEL);
+	img.kernel_path = boot ? xasprintf("%s/%s", boot, IMAGE_KERNEL)
+	                       : xasprintf("%s/%s/%s", cache_path, spec.id, IMAGE_KERNEL);
 	img.initrd_path = xasprintf("%s/%s", cache_path, initrd);
 	*out = img;
 	img = (struct image)IMAGE_INIT;

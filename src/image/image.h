@@ -50,6 +50,12 @@ struct image_opts {
 	const char *suite;     /* image.suite: Debian code name; NULL: "trixie" */
 	const char *mirror;    /* image.mirror; NULL: $CLOCHE_MIRROR, else the host's own */
 	const char *cache_dir; /* absolute; NULL: as above */
+	/*
+	 * image.boot: a folder of the user's with vmlinux (an ELF with a PVH entry) and
+	 * modules.cpio (as above; may hold nothing but its end) to boot with in place of the
+	 * image's. Both or none: nothing is mixed. NULL: the image's.
+	 */
+	const char *boot_dir;
 };
 
 /* What an image is, without opening its files. */

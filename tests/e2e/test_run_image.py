@@ -146,3 +146,43 @@ def test_background(h):
         finally:
             forget(h, d1, d2)
     h.wait_clean()
+
+
+def test_boot_folder(h):
+    """A kernel that is given is used, with its own modules; half a folder is none."""
+    p = h.project("demo", {"a.txt": "one\n"})
+    assert h.run("run", "shell", p, *flags(h), "--", "true").rc == 0      # so that there is an image
+    base = [i for i in json.loads(h.run("image", "ls", "--json").out)["images"]
+            if i["current"] and i["name"] == "base"][0]
+    images = os.environ.get("CLOCHE_IMAGE_DIR") or os.path.join(h.cache, "cloche", "images")
+    boot = h.path("boot")
+    os.makedirs(boot)
+    for n in ("vmlinux", "modules.cpio"):
+        shutil.copy(os.path.join(images, base["id"], n), os.path.join(boot, n))
+    # that it is this one is seen by a modules.cpio whose name of the initramfs is another
+    with open(os.path.join(boot, "modules.cpio"), "ab") as f:
+        f.write(bytes(512))
+    got = h.run("run", "shell", p, *flags(h, "--boot", boot), "--", "sh", "-c", "uname -r; cat a.txt")
+    assert got.rc == 0 and got.text == base["kernel"] + "\none\n", got
+    h.write(h.path("config"), "cloche/config.yaml", f"image: {{boot: {boot}}}\n")
+    got = h.run("info", "shell", p)
+    assert f"given, with its modules: {boot}" in got.text, got
+    before = sorted(os.listdir(boot))
+    cases = (("vmlinux", b"", f"'{boot}' has no vmlinux, or an empty one"), ("vmlinux", b"MZ" * 99, "no ELF kernel"),
+             ("vmlinux", None, "has no vmlinux"), ("modules.cpio", b"", "has no modules.cpio"),
+             ("modules.cpio", None, "has no modules.cpio"))
+    for name, body, want in cases:
+        path = os.path.join(boot, name)
+        shutil.move(path, path + ".kept")
+        if body is not None:
+            with open(path, "wb") as f:
+                f.write(body)
+        got = h.run("run", "shell", p, *flags(h), "--", "true")
+        assert got.rc == 125 and want in got.errtext, (name, got)
+        got = h.run("info", "shell", p)
+        assert got.rc == 3 and want in got.text, (name, got)
+        shutil.move(path + ".kept", path)
+    assert sorted(os.listdir(boot)) == before
+    got = h.run("run", "shell", p, *flags(h, "--boot", h.path("nowhere")), "--", "true")
+    assert got.rc == 125 and "boot folder" in got.errtext, got
+    h.wait_clean()

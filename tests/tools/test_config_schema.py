@@ -36,6 +36,7 @@ VALUES = {
     "image.mirror": (["http://mirror.example/debian"], [[]]),
     "image.pull": (["missing", "always", "background", "never"], ["sometimes", []]),
     "image.verify": (["off", "warn", "require"], ["strict", []]),
+    "image.boot": (["/opt/kernel"], ["kernel", []]),
     "image.cosign_key": (["/etc/keys/x.pub", "https://keys.example/x"], [[]]),
     "image.cosign_identity": (["https://ci.example/x@main"], [[]]),
     "image.cosign_issuer": (["https://ci.example"], [[]]),
