@@ -4,10 +4,13 @@ and the changes come back. The images are a static busybox and a few files."""
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
+import signal
+import time
 
-from harness import Skip, wait_until
+from harness import Skip, signal_pid, wait_until
 from registrylib import Image, Registry, tar_of
 
 BUSYBOX = "/bin/busybox"
@@ -185,4 +188,29 @@ def test_boot_folder(h):
     assert sorted(os.listdir(boot)) == before
     got = h.run("run", "shell", p, *flags(h, "--boot", h.path("nowhere")), "--", "true")
     assert got.rc == 125 and "boot folder" in got.errtext, got
+    h.wait_clean()
+
+
+def test_recover(h):
+    """The work of another uid is taken out of a dead run, too, without the image."""
+    p = h.project("demo", {"a.txt": "one\n", "sub/b.txt": "b\n"})
+    with registry(h) as r:
+        img = Image([busybox_layer([("etc/passwd", "f", PASSWD), ("etc/group", "f", GROUP)])], {"User": "web"})
+        digest = r.push("t/busy", "1", img)
+        q = h.start("run-image", f"{r.host}/t/busy:1", p, *flags(h), "--", "sh", "-c",
+                    "echo two >>a.txt; echo kept >sub/made; echo up; sleep 100")
+        try:
+            assert q.stdout.readline() == b"up\n"
+            time.sleep(7)       # longer than the guest's syncfs
+            signal_pid(h.wait_helper("qemu-system-x86"), signal.SIGKILL)
+            got = h.finish(q, timeout_s=120)
+            assert got.rc == 125 and "cloche recover" in got.errtext, got
+        finally:
+            forget(h, digest)
+    h.wait_clean(keep_sandboxes=True)
+    sid = re.search(r"demo-\w{6}", h.run("recover").text)[0]
+    got = h.run("recover", sid, *flags(h), timeout_s=240)
+    assert got.rc in (0, 3), got
+    assert h.run("apply", cwd=p).rc == 0
+    assert h.read(p, "sub/made") == b"kept\n" and h.read(p, "a.txt") == b"one\ntwo\n"
     h.wait_clean()
