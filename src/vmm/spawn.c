@@ -101,11 +101,13 @@ int vmm_spawn(struct proc *out, int *out_stderr, const struct vmm_config *cfg,
 	fds[a.n_fds] = (struct proc_fd){ .from = wr, .to = 1 };
 	fds[a.n_fds + 1] = (struct proc_fd){ .from = wr, .to = 2 };
 	struct proc_spec spec = {
-		.path = v[0],
-		.argv = v,
-		.fds = fds,
-		.n_fds = a.n_fds + 2,
-		.new_session = true, /* Ctrl-C of the user's terminal is the guest's */
+		.path = v[0], .argv = v, .fds = fds, .n_fds = a.n_fds + 2,
+		/*
+		 * In the session of its monitor, which has left the user's: Ctrl-C there is the
+		 * guest's. Not in one of its own: the kernel shares a busy machine out among
+		 * sessions (sched_autogroup), and every frame and disk block would wait for its
+		 * turn once more at each end.
+		 */
 	};
 	r = proc_spawn(out, &spec, err);
 	vmm_argv_fini(&a);

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 
+import harness
 from harness import signal_pid
 
 FLAGS = ["--network", "isolated", "--egress", "standard"]
@@ -233,6 +234,21 @@ def test_net_killed(h):
 
 def test_relay_killed(h):
     network_closed(h, "cloche-relay")
+
+
+def test_one_session(h):
+    """The processes that hand frames to each other share one session, and it is not the user's:
+    a busy machine is shared out among sessions, and a frame would wait for each in turn."""
+    p = h.project("demo", {"a.txt": "one\n"})
+    q = h.start(*h.shell_argv(p, ["sh", "-c", LIVE], FLAGS))
+    assert q.stdout.readline() == b"up\n", q.stderr.read()
+    names = ("qemu-system", "cloche-net", "cloche-relay", "cloche-disk", "cloche-worker")
+    pids = {n: pid for pid, comm, _ in harness.descendants(q.pid) for n in names if comm.startswith(n)}
+    assert set(pids) == set(names), pids
+    sessions = {os.getsid(pid) for pid in pids.values()}
+    assert len(sessions) == 1 and os.getsid(q.pid) not in sessions, (pids, sessions)
+    assert h.finish(q, b"\n").rc == 0
+    h.wait_clean()
 
 
 def test_keeper_killed(h):
