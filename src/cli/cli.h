@@ -60,6 +60,7 @@ int cmd_run(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_agents(int argc, char **argv);
 int cmd_list(int argc, char **argv);
+int cmd_config(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_changes(int argc, char **argv);

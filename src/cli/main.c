@@ -25,6 +25,8 @@ extern const struct cli_opt *const host_opts[];
 extern const size_t host_n_opts[];
 extern const struct cli_opt *const agents_opts;
 extern const size_t agents_n_opts;
+extern const struct cli_opt *const config_opts;
+extern const size_t config_n_opts;
 extern const struct cli_opt *const recover_opts;
 extern const size_t recover_n_opts;
 extern const struct cli_opt *const net_opts;
@@ -49,6 +51,8 @@ static const struct command commands[] = {
 	  "agents [list|inspect|doctor|init|add|import|export|edit|rm] [NAME] [options]",
 	  "the agents that can be run, and profiles of your own" },
 	{ "list", cmd_list, "list", "the same as agents list" },
+	{ "config", cmd_config, "config [init|show|check] [FILE...] [--origin] [--json]",
+	  "a first configuration, what holds, and whether a file will do" },
 	{ "env", cmd_env, "env AGENT [options]",
 	  "names of the variables that a run would get; no values" },
 	{ "changes", cmd_changes, "changes [-c ID] [--all] [--json]", "what a run changed" },
@@ -92,6 +96,9 @@ static void opts_of(const char *name, const struct cli_opt **o, size_t *n)
 	} else if (strcmp(name, "agents") == 0) {
 		*o = agents_opts;
 		*n = agents_n_opts;
+	} else if (strcmp(name, "config") == 0) {
+		*o = config_opts;
+		*n = config_n_opts;
 	} else if (strcmp(name, "recover") == 0) {
 		*o = recover_opts;
 		*n = recover_n_opts;

@@ -596,6 +596,59 @@ int config_parse(struct config *c, const char *name, const void *p, size_t n, st
 	return 0;
 }
 
+static const struct {
+	const char *key, *value;
+} defaults[] = {
+	{ "vm.accel", "auto" },
+	{ "vm.cpus", "2" },
+	{ "vm.memory", "4g" },
+	{ "vm.disk", "16g" },
+	{ "vm.tmp_size", "null" }, /* half of the memory */
+	{ "workspace.exclude", "[]" },
+	{ "workspace.exclude_heavy", "false" },
+	{ "review.apply", "ask" },
+	{ "network.mode", "isolated" },
+	{ "network.egress", "standard" },
+	{ "network.allow_hosts", "[]" },
+	{ "network.deny_hosts", "[]" },
+	{ "network.allow_private", "[]" },
+	{ "network.host_services", "[]" },
+	{ "network.host_ca", "true" },
+	{ "network.publish_localhost", "false" },
+	{ "image.suite", "null" }, /* the recipe's */
+	{ "image.mirror", "null" },
+	{ "image.pull", "missing" },
+	{ "image.verify", "warn" },
+	{ "image.boot", "null" },
+	{ "image.cosign_key", "null" },
+	{ "image.cosign_identity", "null" },
+	{ "image.cosign_issuer", "null" },
+};
+
+const char *config_key(size_t i, const char **out_default)
+{
+	if (i >= ARRAY_LEN(defaults))
+		return NULL;
+	*out_default = defaults[i].value;
+	return defaults[i].key;
+}
+
+const struct ynode *config_said(const struct config *c, const char *key)
+{
+	char section[32] = "";
+	const char *dot = strchr(key, '.');
+
+	ASSERT(dot && (size_t)(dot - key) < sizeof(section));
+	memcpy(section, key, (size_t)(dot - key));
+	const struct ynode *s = ynode_get(c->doc, section), *n = ynode_get(s, dot + 1);
+	for (size_t i = 0; i < ARRAY_LEN(keys) && !n; i++) {
+		if (keys[i].same_as && strcmp(keys[i].section, section) == 0 &&
+		    strcmp(keys[i].same_as, dot + 1) == 0)
+			n = ynode_get(s, keys[i].name);
+	}
+	return n;
+}
+
 const struct ynode *config_agents(const struct config *c)
 {
 	return ynode_get(c->doc, "agents");

@@ -88,6 +88,14 @@ int config_parse(struct config *c, const char *name, const void *p, size_t n,
 int config_set(struct config *c, const char *key, const char *value,
                const char **out_why) MUST_CHECK;
 
+/*
+ * Key number @i as "section.name", and its default as YAML; NULL behind the last one. A key
+ * that is another name of one is left out.
+ */
+const char *config_key(size_t i, const char **out_default);
+/* What the file says about it, or NULL. */
+const struct ynode *config_said(const struct config *c, const char *key);
+
 /* `agents:`, which profiles_load() reads, or NULL. */
 const struct ynode *config_agents(const struct config *c);
 /* Does the file say something about this key? */

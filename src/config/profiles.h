@@ -27,6 +27,9 @@ const char *profile_builtin_text(const char *name);
 /* One text: a commented profile with every key, for the name AGENT_NAME. */
 extern const struct profile_builtin profile_templates[];
 extern const size_t profile_templates_n;
+/* The same for config.yaml. */
+extern const struct profile_builtin config_templates[];
+extern const size_t config_templates_n;
 
 struct profile_entry {
 	char *name;
