@@ -338,13 +338,20 @@ static int plan_policy(struct net_cmd *c, struct netplan *p, struct err *err)
 	struct image_opts io = { .name = c->image ? c->image : plan_image_name(pr),
 		                 .suite = c->config.image_suite,
 		                 .mirror = c->config.image_mirror };
-	bool built = image_open(&io, &img, &quiet) == 0;
+	/* of an image of somebody else nothing is known, as in a run */
+	static const struct registry_list none;
+	bool foreign = ref_looks_so(io.name);
+	bool built = !foreign && image_open(&io, &img, &quiet) == 0;
 	r = netplan_init(p, &c->opts, &c->config.net, pr->name, hosts, c->dirs.cache,
-	                 built ? &img.registries : NULL, plan_asking, err);
+	                 foreign ? &none
+	                 : built ? &img.registries
+	                         : NULL,
+	                 plan_asking, err);
 	image_close(&img);
 	for (size_t i = 0; r == 0 && i < p->n_notes; i++)
 		(void)fprintf(stderr, "cloche: %s\n", p->notes[i]);
-	if (r == 0 && p->policy && !built && egress_profile_of(p->policy) == EGRESS_STANDARD)
+	if (r == 0 && p->policy && !built && !foreign &&
+	    egress_profile_of(p->policy) == EGRESS_STANDARD)
 		(void)fprintf(stderr,
 		              "cloche: image '%s' is not built: its registries are not "
 		              "known yet\n",

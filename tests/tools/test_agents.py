@@ -234,6 +234,8 @@ def test_run_without_a_layer(tmp):
     got, p = h.json("info", "info", "ubuntu")
     assert got["foreign_image"] == {"ref": "docker://docker.io/library/ubuntu:latest", "cached": False}, got
     assert "ubuntu:latest is not in the cache" in h.run("info", "ubuntu").stdout
+    p = h.run("net", "hosts", "--agent", "ubuntu")
+    assert p.returncode == 0 and "is not built" not in p.stderr, p
 
 
 def test_problems_are_said(tmp):
