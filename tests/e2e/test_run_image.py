@@ -6,12 +6,11 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import time
 
 from harness import Skip, signal_pid, wait_until
-from registrylib import Image, Registry, tar_of
+from registrylib import Image, Registry, program, tar_of
 
 BUSYBOX = "/bin/busybox"
 APPLETS = ("sh", "cat", "id", "env", "ls", "pwd", "stat", "touch", "echo", "sleep", "mkdir")
@@ -33,9 +32,8 @@ def busybox_layer(extra=()):
 
 @contextlib.contextmanager
 def registry(h, tls=True):
-    for program in ("skopeo", "docker-registry"):
-        if not shutil.which(program):
-            raise Skip(f"{program} is not installed")
+    if not shutil.which("skopeo") or not program():
+        raise Skip("skopeo or docker-registry is not to be had")
     r = Registry(h.path("registry"), tls=tls)
     with r:
         os.makedirs(h.path("home"), exist_ok=True)

@@ -17,6 +17,7 @@ import socket
 import ssl
 import subprocess
 import tarfile
+import tempfile
 import time
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -118,6 +119,25 @@ def free_port():
         return s.getsockname()[1]
 
 
+def program():
+    """docker-registry, or None. Installing Debian's package starts a service on port 5000 of
+    this machine, so it is fetched and unpacked into a cache instead."""
+    found = shutil.which("docker-registry")
+    top = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "cloche-tests")
+    cached = os.path.join(top, "docker-registry")
+    if found or os.path.exists(cached):
+        return found or cached
+    os.makedirs(top, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=top) as d:
+        for argv in (["apt-get", "download", "-q", "docker-registry"], ["sh", "-c", "dpkg-deb -x *.deb ."]):
+            r = subprocess.run(argv, cwd=d, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            if r.returncode:
+                print(r.stderr.decode(errors="replace")[-300:])
+                return None
+        os.rename(os.path.join(d, "usr/bin/docker-registry"), cached)
+    return cached
+
+
 class Registry:
     """docker-registry with basic auth (and TLS, when asked for) on a port of its own.
 
@@ -162,7 +182,7 @@ class Registry:
 
     def start(self):
         self.log = open(os.path.join(self.root, "log"), "ab")
-        self.proc = subprocess.Popen(["docker-registry", "serve",
+        self.proc = subprocess.Popen([program(), "serve",
                                       os.path.join(self.root, "config.yml")],
                                      stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
                                      env={"PATH": "/usr/bin:/bin", "OTEL_TRACES_EXPORTER": "none"})

@@ -15,7 +15,7 @@ import time
 import mini
 
 sys.path.insert(0, os.path.join(mini.ROOT, "tests", "lib"))
-from registrylib import DOCKER_MANIFEST, Image, Registry, digest, tar_of  # noqa: E402
+from registrylib import DOCKER_MANIFEST, Image, Registry, digest, program, tar_of  # noqa: E402
 from schema import assert_valid  # noqa: E402
 
 CLOCHE = os.path.abspath(sys.argv[1])
@@ -485,7 +485,7 @@ def test_local_sources(tmp):
         assert "t/x:bad" in p.err, p.err
 
 
-if not shutil.which("skopeo") or not shutil.which("docker-registry"):
-    print("skipped: skopeo or docker-registry is not installed")
+if not shutil.which("skopeo") or not program():
+    print("skipped: skopeo or docker-registry is not to be had")
     sys.exit(77)
 mini.main(globals())
