@@ -290,6 +290,42 @@ static json_t *foreign_json(const struct plan *p)
 	                 there && i->config.user ? json_string(i->config.user) : NULL);
 }
 
+/* What of the profile waits for the user, or does nothing: never silently. */
+static int put_profile(struct buf *b, const struct profile *p)
+{
+	const char *key, *lead = "unused      ";
+	int r = 0;
+
+	for (size_t i = 0; i < p->callback_ports.n && r == 0; i++)
+		r = buf_printf(
+			b,
+			"login       comes back to port %llu: cloche net callback %llu, while "
+			"it waits\n",
+			(unsigned long long)p->callback_ports.v[i],
+			(unsigned long long)p->callback_ports.v[i]);
+	for (size_t i = 0; r == 0 && (key = profile_without_effect(p, &i));) {
+		r = buf_printf(b, "%s%s", lead, key);
+		lead = ", ";
+	}
+	if (r == 0 && lead[0] == ',')
+		r = buf_printf(b, " of the profile: no effect yet\n");
+	return r;
+}
+
+static void profile_json(json_t *top, const struct profile *p)
+{
+	json_t *ports = json_array(), *unused = json_array();
+	const char *key;
+
+	for (size_t i = 0; i < p->callback_ports.n; i++)
+		(void)json_array_append_new(ports,
+		                            json_integer((json_int_t)p->callback_ports.v[i]));
+	for (size_t i = 0; (key = profile_without_effect(p, &i));)
+		(void)json_array_append_new(unused, json_string(key));
+	(void)json_object_set_new(top, "callback_ports", ports);
+	(void)json_object_set_new(top, "profile_unused", unused);
+}
+
 int report_info(struct buf *b, const struct plan *p, const char *scan_json,
                 const struct image_info *img)
 {
@@ -349,6 +385,8 @@ int report_info(struct buf *b, const struct plan *p, const char *scan_json,
 		               term_fmt_size(s2, p->disk_bytes),
 		               term_fmt_size((char[TERM_FMT_BYTES]){ 0 }, p->tmp_bytes));
 	if (r == 0)
+		r = put_profile(b, p->profile);
+	if (r == 0)
 		r = repoplan_put(b, &p->repo, "");
 	if (r == 0)
 		r = netreport_info(b, &p->netplan, &p->net);
@@ -399,6 +437,7 @@ int report_info_json(struct buf *b, const struct plan *p, const char *scan_json,
 		(void)json_object_set_new(top, "layers", layers_json(p));
 		if (p->has_ref)
 			(void)json_object_set_new(top, "foreign_image", foreign_json(p));
+		profile_json(top, p->profile);
 		(void)json_object_set_new(top, "repository", repoplan_json(&p->repo));
 		netreport_info_json(top, &p->netplan, &p->net);
 	}

@@ -305,9 +305,16 @@ static const char **make_argv(const struct plan *p, size_t *out_n)
 static void say_first(const struct plan *p)
 {
 	AUTO_BUF struct buf b = { 0 };
+	const char *key;
 
 	for (size_t i = 0; i < p->profiles.n_problems; i++)
 		(void)!buf_printf(&b, "cloche: %s\n", p->profiles.problems[i]);
+	/* of a built-in profile only `info` says it: nobody here asked for it */
+	for (size_t i = 0; (key = profile_without_effect(p->profile, &i));) {
+		if (profile_at(p->profile, key)->source != PROFILE_BUILTIN)
+			(void)!buf_printf(&b, "cloche: '%s' of %s has no effect yet\n", key,
+			                  p->agent);
+	}
 	(void)!cli_env_warnings(&b, &p->env);
 	if (p->profile->resources.min_memory >> 20 > p->memory_mib)
 		(void)!buf_printf(&b,

@@ -509,3 +509,16 @@ void profile_each_key(void (*fn)(void *arg, const char *key, const char *what), 
 {
 	each_key(&profile_shape, "", fn, arg);
 }
+
+const char *profile_without_effect(const struct profile *p, size_t *i)
+{
+	static const char *const keys[] = { "files", "volumes", "settings" };
+
+	while (*i < ARRAY_LEN(keys)) {
+		const char *key = keys[(*i)++];
+
+		if (profile_at(p, key))
+			return key;
+	}
+	return NULL;
+}

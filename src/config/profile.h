@@ -249,6 +249,13 @@ bool profile_texts_have(const struct profile_texts *t, const char *s);
 const char *profile_kind_name(const struct profile *p);
 const char *profile_egress_name(const struct profile *p);
 
+/*
+ * profile_without_effect() - the next key that @p has and that no run acts on yet.
+ * @i:	0 at first, counted on
+ * Return: the key; NULL behind the last one.
+ */
+const char *profile_without_effect(const struct profile *p, size_t *i);
+
 /* The value that a key ("env.pass") has in the document, or NULL: who said it is its source. */
 const struct ynode *profile_at(const struct profile *p, const char *key);
 

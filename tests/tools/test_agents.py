@@ -546,4 +546,24 @@ def test_one_writer_at_a_time(tmp):
     h.fails("others may write to directory", "agents", "add", "c", "--command", "x")
 
 
+def test_keys_without_effect_are_said(tmp):
+    h = Home(tmp)
+    j, _ = h.json("info", "info", "codex", "--accel", "tcg")
+    assert j["callback_ports"] == [1455] and j["profile_unused"] == ["settings"], j
+    assert "cloche net callback 1455" in h.ok("info", "codex", "--accel", "tcg").stdout
+    own = ("name: own\ncommand: [x]\nimage: base\nsecrets: [tok]\n"
+           "volumes:\n- {kind: tmpfs, path: .own}\nfiles:\n- {secret: tok, path: .own/tok}\n")
+    h.profile("own.yaml", own)
+    text = h.ok("info", "own", "--accel", "tcg").stdout
+    assert "unused      files, volumes of the profile: no effect yet\n" in text, text
+    assert "callback" not in text and h.json("info", "info", "shell", "--accel", "tcg")[0]["profile_unused"] == []
+    # a run says it of what the user wrote, before it looks for an image
+    h.profile("mine.yaml", "name: mine\ncommand: [x]\nimage: base\nsettings:\n"
+                           "- {category: rules, path: .x, kind: file}\n")
+    p = h.run("run", "mine", "--accel", "tcg", "--pull", "never")
+    assert p.returncode == 125 and "'settings' of mine has no effect yet\n" in p.stderr, p
+    p = h.run("run", "codex", "--accel", "tcg", "--pull", "never")
+    assert p.returncode == 125 and "no effect" not in p.stderr, p
+
+
 mini.main(globals())
