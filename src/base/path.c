@@ -185,6 +185,13 @@ int path_own_dir(const char *path, int *out_fd, struct err *err)
 	if (st.st_uid != geteuid())
 		return err_set(err, -EPERM, "directory '%s' belongs to user %u, not to you", path,
 		               (unsigned)st.st_uid);
+	/*
+	 * With a umask of 002, as users of Debian 13 have it, their own group may write: that
+	 * with their number, which is theirs alone. Nothing needs that here, so it is taken away.
+	 */
+	if ((st.st_mode & 022) == 020 && st.st_gid == st.st_uid && st.st_uid != 0 &&
+	    fchmod(fd, st.st_mode & 07777 & ~020U) == 0)
+		st.st_mode &= ~020U;
 	if (st.st_mode & 022) {
 		err_set(err, -EPERM, "others may write to directory '%s'", path);
 		return err_hint(err, "chmod go-w '%s'", path);

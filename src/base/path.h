@@ -54,7 +54,8 @@ int path_mkdirs(int dirfd, struct span path, mode_t mode) MUST_CHECK;
 
 /*
  * path_own_dir() - create and open a directory of our own by absolute path
- * (0700, parents included), and check that it is ours and not writable by others.
+ * (0700, parents included), and check that it is ours and not writable by others. Of a user's
+ * own group (the one with the user's number) the right to write is taken away.
  */
 int path_own_dir(const char *path, int *out_fd, struct err *err) MUST_CHECK;
 

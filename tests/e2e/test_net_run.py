@@ -36,6 +36,8 @@ def ask(lab, addr, port, family=socket.AF_INET):
         return out
     except ConnectionRefusedError:
         return None
+    except ConnectionResetError:    # the end of who accepted it
+        return out
     finally:
         s.close()
 

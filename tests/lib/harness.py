@@ -36,6 +36,8 @@ import tempfile
 import termios
 import time
 
+os.umask(0o022)            # that of users differs, and modes are compared
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PR_SET_CHILD_SUBREAPER = 36
 DEFAULT_TIMEOUT_S = 180

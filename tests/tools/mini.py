@@ -20,6 +20,9 @@ def load_script(*parts):
     return mod
 
 
+os.umask(0o022)            # that of users differs, and modes are compared
+
+
 def main(namespace):
     """Run them; each gets a scratch folder."""
     bad = 0

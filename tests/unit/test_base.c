@@ -170,6 +170,54 @@ static void test_path_walk(void **state UNUSED)
 	assert_int_equal(access("/etc/passwd", F_OK), 0);
 }
 
+/* As a user whose own group has @gid: what a directory of @mode comes to. -1: refused. */
+static int own_dir(const char *top, uid_t uid, gid_t gid, mode_t mode)
+{
+	AUTO_FREE char *dir = xasprintf("%s/own-%u-%o", top, (unsigned)gid, (unsigned)mode);
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct err e = { 0 };
+		struct stat st;
+		int fd = -1;
+
+		if (geteuid() == 0 &&
+		    (setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0))
+			_exit(1);
+		if (mkdir(dir, 0700) < 0 || chmod(dir, mode) < 0)
+			_exit(1);
+		if (path_own_dir(dir, &fd, &e) < 0)
+			_exit(strstr(e.text, "others may write") ? 2 : 1);
+		_exit(fstat(fd, &st) == 0 && !(st.st_mode & 022) ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+	return WEXITSTATUS(status) ? -1 : 0;
+}
+
+static void test_own_dir(void **state UNUSED)
+{
+	char dir[] = "/tmp/cloche-test-XXXXXX";
+	bool root = geteuid() == 0;
+	uid_t uid = root ? 4711 : geteuid();
+
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(chmod(dir, 0777), 0);
+	gid_t gid = root ? uid : getegid();
+	assert_int_equal(own_dir(dir, uid, gid, 0700), 0);
+	assert_int_equal(own_dir(dir, uid, gid, 0755), 0);
+	assert_int_equal(own_dir(dir, uid, gid, 0777), -1);
+	assert_int_equal(own_dir(dir, uid, gid, 0702), -1);
+	/* the group of this user alone, and one that others may be in */
+	if (gid == uid)
+		assert_int_equal(own_dir(dir, uid, gid, 0775), 0);
+	if (root)
+		assert_int_equal(own_dir(dir, uid, 100, 0775), -1);
+	assert_int_equal(path_remove_tree(AT_FDCWD, dir), 0);
+}
+
 /* Which of the directories has a file "x" in it, after what was done. */
 static bool has_x(int dir, const char *name)
 {
@@ -313,9 +361,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_err),       cmocka_unit_test(test_cursor),
 		cmocka_unit_test(test_vis),       cmocka_unit_test(test_path_check),
-		cmocka_unit_test(test_path_walk), cmocka_unit_test(test_proc),
-		cmocka_unit_test(test_fd_pass),   cmocka_unit_test(test_hash),
-		cmocka_unit_test(test_rename),
+		cmocka_unit_test(test_path_walk), cmocka_unit_test(test_own_dir),
+		cmocka_unit_test(test_proc),      cmocka_unit_test(test_fd_pass),
+		cmocka_unit_test(test_hash),      cmocka_unit_test(test_rename),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
