@@ -11,57 +11,16 @@
 #include "review/compare.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/path.h"
 #include "base/vis.h"
 #include "policy/ignore.h"
 #include "policy/secret_paths.h"
-#include "review/changeset_priv.h"
-#include "review/compare_priv.h"
+#include "review/compare_items.h"
 
-enum { X_BITS = 0111, NO_OFFSET = -1, DROP_BYTES = 8 * 1024 * 1024 };
-
-struct item {
-	int64_t at; /* offset of its record; NO_OFFSET for a virtual one */
-	uint32_t slot;
-	uint32_t entry;
-	uint32_t node; /* directory that holds it */
-	uint32_t subtree;
-	uint32_t renamed;
-	uint16_t flags;
-	uint8_t kind;
-	uint8_t why;
-	uint8_t tier;
-};
-
-/* A directory of the index. Node 0 is the root that holds the projects. */
-struct node {
-	int64_t at; /* its DIR record; NO_OFFSET for node 0 */
-	uint32_t parent;
-	uint32_t entry;
-	uint32_t type_item; /* item that made it a directory, or COMPARE_NONE */
-	uint16_t project;
-	uint16_t depth; /* 0: root, 1: a project */
-	bool bare;      /* shaped like a bare git repository */
-};
-
-struct compare {
-	const struct changeset *set;
-	struct item *items;
-	uint32_t n_items, cap_items;
-	struct node *nodes;
-	uint32_t n_nodes, cap_nodes;
-	uint32_t n_virtual;
-	struct compare_overlay overlay;
-	struct ignore_set **git_rules, **hide_rules; /* one a project */
-	uint32_t n_rules;
-	struct compare_summary sum;
-	struct hash empty; /* of no bytes */
-};
+enum { X_BITS = 0111, DROP_BYTES = 8 * 1024 * 1024 };
 
 enum { NAME_HEAD = 1, NAME_OBJECTS = 2, NAME_REFS = 4, NAME_COMMONDIR = 8 };
 
@@ -116,24 +75,6 @@ static int grow(void *pp, uint32_t n, uint32_t *cap, size_t size)
 	*p = np;
 	*cap = want;
 	return 0;
-}
-
-static struct change_record record_at(const struct compare *c, int64_t at)
-{
-	struct change_record r = { 0 };
-	size_t used;
-	struct span s = c->set->index;
-
-	/* checked when the set was opened */
-	ASSERT(at >= 0 && (uint64_t)at < s.len);
-	ASSERT(change_parse(&r, s.p + at, s.len - (size_t)at, &used) == 0);
-	return r;
-}
-
-static struct span node_name(const struct compare *c, uint32_t node)
-{
-	return c->nodes[node].at == NO_OFFSET ? span_of("", 0)
-	                                      : record_at(c, c->nodes[node].at).name;
 }
 
 /* --- the baseline --- */
@@ -200,7 +141,7 @@ static uint32_t count_subtree(const struct manifest *m, uint32_t entry, bool *ou
 
 /* --- items --- */
 
-static int add_item(struct walk *w, struct item it)
+static int add_item(struct walk *w, struct compare_item it)
 {
 	struct compare *c = w->c;
 	int r = grow(&c->items, c->n_items, &c->cap_items, sizeof(*c->items));
@@ -227,19 +168,19 @@ static int add_record(struct walk *w, uint8_t kind, const struct base *b, uint16
 		flags |= COMPARE_TRACKED;
 	if (w->rec.type == CHANGE_FILE && w->rec.mode & 07000)
 		flags |= COMPARE_SETID;
-	return add_item(w, (struct item){ .at = w->at,
-	                                  .slot = w->ordinal,
-	                                  .entry = b->entry,
-	                                  .node = w->f[w->depth].node,
-	                                  .flags = flags,
-	                                  .kind = kind,
-	                                  .why = why });
+	return add_item(w, (struct compare_item){ .at = w->at,
+	                                          .slot = w->ordinal,
+	                                          .entry = b->entry,
+	                                          .node = w->f[w->depth].node,
+	                                          .flags = flags,
+	                                          .kind = kind,
+	                                          .why = why });
 }
 
 /* Set what a removed directory takes with it on the item added last. */
 static void note_subtree(struct walk *w, const struct base *b)
 {
-	struct item *it = &w->c->items[w->c->n_items - 1];
+	struct compare_item *it = &w->c->items[w->c->n_items - 1];
 	bool keeps = false;
 
 	if (b->type != MANIFEST_DIR || b->entry == MANIFEST_NONE)
@@ -282,12 +223,12 @@ static int add_virtual(struct walk *w, uint32_t entry)
 		flags |= COMPARE_IGNORED;
 	if (e.flags & MANIFEST_TRACKED)
 		flags |= COMPARE_TRACKED;
-	int r = add_item(w, (struct item){ .at = NO_OFFSET,
-	                                   .slot = slot,
-	                                   .entry = entry,
-	                                   .node = f->node,
-	                                   .flags = flags,
-	                                   .kind = COMPARE_DELETED });
+	int r = add_item(w, (struct compare_item){ .at = COMPARE_NO_OFFSET,
+	                                           .slot = slot,
+	                                           .entry = entry,
+	                                           .node = f->node,
+	                                           .flags = flags,
+	                                           .kind = COMPARE_DELETED });
 	if (r == 0)
 		note_subtree(w, &b);
 	return r;
@@ -344,7 +285,7 @@ static int push(struct walk *w, const struct base *b, uint16_t project)
 		f->next = e.first_child;
 		f->end = e.first_child + e.n_children;
 	}
-	c->nodes[c->n_nodes++] = (struct node){
+	c->nodes[c->n_nodes++] = (struct compare_node){
 		.at = w->at,
 		.parent = up->node,
 		.entry = f->entry,
@@ -404,7 +345,7 @@ static int pop(struct walk *w)
 			c->nodes[f->node].bare = true;
 	}
 	bool any = f->any || c->nodes[f->node].type_item != COMPARE_NONE;
-	struct node n = c->nodes[f->node];
+	struct compare_node n = c->nodes[f->node];
 	uint16_t flags = f->ignored ? COMPARE_IGNORED : 0;
 	w->path.len = f->path_len;
 	w->depth--;
@@ -414,12 +355,12 @@ static int pop(struct walk *w)
 		w->f[w->depth].any = true;
 	/* a directory that came to hold something shows by what it holds */
 	if (!any && f->is_new && !f->git && f->refused_by == COMPARE_NONE && w->depth > 0)
-		return add_item(w, (struct item){ .at = n.at,
-		                                  .slot = f->ordinal,
-		                                  .entry = MANIFEST_NONE,
-		                                  .node = w->f[w->depth].node,
-		                                  .flags = flags,
-		                                  .kind = COMPARE_ADDED });
+		return add_item(w, (struct compare_item){ .at = n.at,
+		                                          .slot = f->ordinal,
+		                                          .entry = MANIFEST_NONE,
+		                                          .node = w->f[w->depth].node,
+		                                          .flags = flags,
+		                                          .kind = COMPARE_ADDED });
 	return 0;
 }
 
@@ -800,118 +741,6 @@ static int load_rules(struct compare *c)
 	return 0;
 }
 
-/* --- tiers --- */
-
-static const char *const link_reasons[] = {
-	[CLASSIFY_LINK_ABSOLUTE] = "a link to an absolute path",
-	[CLASSIFY_LINK_LEAVES] = "a link that leaves the project",
-	[CLASSIFY_LINK_UNCLEAR] = "a link whose target cannot be judged by its text",
-	[CLASSIFY_LINK_GIT] = "a link into git's own data",
-	[CLASSIFY_LINK_BAD] = "a link with a broken text",
-};
-
-/* Would the text lead through a link or a hidden place of the host? */
-static bool through_other(const struct compare *c, uint32_t node, struct span text)
-{
-	const struct manifest *m = &c->set->manifest;
-	uint32_t at = c->nodes[node].entry;
-	struct manifest_entry e;
-
-	while (text.len) {
-		const uint8_t *slash = memchr(text.p, '/', text.len);
-		size_t n = slash ? (size_t)(slash - text.p) : text.len;
-		struct span name = span_of(text.p, n);
-
-		n += slash ? 1 : 0;
-		text = span_of(text.p + n, text.len - n);
-		if (name.len == 0 || (name.len == 1 && name.p[0] == '.'))
-			continue;
-		if (name.len == 2 && memcmp(name.p, "..", 2) == 0) {
-			/* only in front: classify_link_text() saw to that */
-			node = c->nodes[node].parent;
-			at = c->nodes[node].entry;
-			continue;
-		}
-		if (at == MANIFEST_NONE)
-			return false;
-		at = manifest_child(m, at, name);
-		if (at == MANIFEST_NONE)
-			return false;
-		manifest_get(m, at, &e);
-		if (e.flags & MANIFEST_ABSENT && e.kind != MANIFEST_FILE)
-			return true;
-		if (e.kind != MANIFEST_DIR)
-			return text.len && e.kind == MANIFEST_LINK;
-	}
-	return false;
-}
-
-static uint8_t judge(const struct compare *c, const struct item *it, struct span path,
-                     const char **out_reason)
-{
-	uint8_t tier = (uint8_t)classify_path(path, out_reason);
-
-	if (tier == CLASSIFY_AUTO)
-		return tier;
-	if (it->at != NO_OFFSET) {
-		struct change_record r = record_at(c, it->at);
-		const struct node *n = &c->nodes[it->node];
-		if (r.type == CHANGE_LINK) {
-			enum classify_link l =
-				classify_link_text(r.bytes, n->depth ? n->depth - 1u : 0);
-			if (l != CLASSIFY_LINK_INSIDE) {
-				*out_reason = link_reasons[l];
-				return CLASSIFY_AUTO;
-			}
-			if (through_other(c, it->node, r.bytes)) {
-				*out_reason = "a link that leads through another link";
-				return CLASSIFY_AUTO;
-			}
-		}
-	}
-	for (uint32_t k = it->node; c->nodes[k].depth > 0; k = c->nodes[k].parent) {
-		if (c->nodes[k].bare) {
-			*out_reason = "its directory is shaped like a bare git repository";
-			return CLASSIFY_AUTO;
-		}
-	}
-	return tier;
-}
-
-static int finish(struct compare *c)
-{
-	AUTO_BUF struct buf path = { 0 };
-	struct compare_summary *s = &c->sum;
-	const char *reason;
-
-	for (uint32_t i = 0; i < c->n_items; i++) {
-		struct item *it = &c->items[i];
-		if (it->flags & COMPARE_IGNORED) {
-			s->ignored += 1 + (it->flags & COMPARE_REFUSED ? it->subtree : 0);
-		} else if (it->flags & COMPARE_REFUSED) {
-			s->refused++;
-			continue;
-		}
-		if (it->flags & COMPARE_REFUSED)
-			continue;
-		path.len = 0;
-		if (compare_path(c, i, &path) < 0)
-			return -ENOMEM;
-		it->tier = judge(c, it, span_of(path.p, path.len), &reason);
-		if (it->flags & COMPARE_IGNORED)
-			continue;
-		s->added += it->kind == COMPARE_ADDED;
-		s->modified += it->kind == COMPARE_MODIFIED;
-		s->deleted += it->kind == COMPARE_DELETED;
-		s->mode += it->kind == COMPARE_MODE;
-		s->type += it->kind == COMPARE_TYPE;
-		s->tier1 += it->tier == CLASSIFY_AUTO;
-		s->tier2 += it->tier == CLASSIFY_BUILD;
-		s->suspect += it->flags & COMPARE_SUSPECT ? 1 : 0;
-	}
-	return 0;
-}
-
 /* --- the interface --- */
 
 int compare_new(struct compare **out, const struct changeset *s, const struct span *applied,
@@ -929,10 +758,10 @@ int compare_new(struct compare **out, const struct changeset *s, const struct sp
 	w.f[0] = (struct frame){ .entry = 0, .refused_by = COMPARE_NONE };
 	r = grow(&c->nodes, 0, &c->cap_nodes, sizeof(*c->nodes));
 	if (r == 0) {
-		c->nodes[c->n_nodes++] = (struct node){ .at = NO_OFFSET,
-			                                .entry = MANIFEST_NONE,
-			                                .type_item = COMPARE_NONE,
-			                                .project = COMPARE_NO_PROJECT };
+		c->nodes[c->n_nodes++] = (struct compare_node){ .at = COMPARE_NO_OFFSET,
+			                                        .entry = MANIFEST_NONE,
+			                                        .type_item = COMPARE_NONE,
+			                                        .project = COMPARE_NO_PROJECT };
 		r = compare_overlay_load(&c->overlay, applied, n_applied);
 	}
 	if (r == 0)
@@ -940,7 +769,7 @@ int compare_new(struct compare **out, const struct changeset *s, const struct sp
 	if (r == 0)
 		r = walk_all(&w);
 	if (r == 0)
-		r = finish(c);
+		r = compare_finish(c);
 	buf_fini(&w.path);
 	free(w.f);
 	if (r < 0) {
@@ -965,319 +794,4 @@ void compare_free(struct compare *c)
 	free(c->items);
 	free(c->nodes);
 	free(c);
-}
-
-uint32_t compare_count(const struct compare *c)
-{
-	return c->n_items;
-}
-
-static struct span item_name(const struct compare *c, const struct item *it)
-{
-	struct manifest_entry e;
-
-	if (it->at != NO_OFFSET)
-		return record_at(c, it->at).name;
-	manifest_get(&c->set->manifest, it->entry, &e);
-	return e.name;
-}
-
-int compare_path(const struct compare *c, uint32_t i, struct buf *b)
-{
-	ASSERT(i < c->n_items);
-	const struct item *it = &c->items[i];
-	uint32_t chain[CHANGE_DEPTH_MAX + 1];
-	size_t n = 0;
-
-	for (uint32_t k = it->node; c->nodes[k].depth > 1; k = c->nodes[k].parent)
-		chain[n++] = k;
-	while (n) {
-		struct span s = node_name(c, chain[--n]);
-		if (buf_put(b, s.p, s.len) < 0 || buf_put(b, "/", 1) < 0)
-			return -ENOMEM;
-	}
-	struct span s = item_name(c, it);
-	return buf_put(b, s.p, s.len);
-}
-
-static void fill_new(const struct compare *c, const struct item *it, struct compare_change *out)
-{
-	if (it->at == NO_OFFSET)
-		return;
-	struct change_record r = record_at(c, it->at);
-	out->ordinal = it->slot;
-	out->new_mode = r.mode & 07777;
-	out->new_mtime_ns = r.mtime_ns;
-	switch (r.type) {
-	case CHANGE_FILE:
-		out->new_type = MANIFEST_FILE;
-		out->new_size = r.size;
-		out->hash = r.hash;
-		break;
-	case CHANGE_LINK:
-		out->new_type = MANIFEST_LINK;
-		out->link = r.bytes;
-		out->new_size = r.bytes.len;
-		break;
-	case CHANGE_DIR:
-		out->new_type = MANIFEST_DIR;
-		break;
-	case CHANGE_SPECIAL:
-		out->new_type = MANIFEST_OTHER;
-		out->new_mode = r.mode;
-		break;
-	default:
-		break; /* a whiteout: nothing is there */
-	}
-}
-
-static void fill_old(const struct compare *c, const struct item *it, struct compare_change *out)
-{
-	struct base b = { .entry = it->entry };
-
-	if (it->entry != MANIFEST_NONE) {
-		manifest_get(&c->set->manifest, it->entry, &b.e);
-		b.type = b.e.flags & MANIFEST_ABSENT ? 0 : b.e.kind;
-	}
-	if (c->overlay.n) {
-		/* as in the walk: the overlay speaks for the place */
-		AUTO_BUF struct buf path = { 0 };
-		const struct node *n = &c->nodes[it->node];
-		const struct compare_applied *a = NULL;
-		if (compare_path(c, (uint32_t)(it - c->items), &path) == 0)
-			a = compare_overlay_find(&c->overlay, n->project,
-			                         span_of(path.p, path.len));
-		uint32_t parents = 0;
-		if (a)
-			parents = compare_overlay_deleted_above(&c->overlay, n->project,
-			                                        span_of(path.p, path.len));
-		if (a && a->seq > parents) {
-			out->base_applied = true;
-			out->base_hash = a->a.hash;
-			out->base_hash_known = a->a.kind == MANIFEST_FILE;
-			b.type = a->a.kind;
-			b.e.kind = a->a.kind;
-			b.e.mode = a->a.mode;
-			b.e.size = a->a.size;
-			b.e.ino = a->a.ino;
-			b.e.mtime_ns = a->a.mtime_ns;
-			b.e.ctime_ns = a->a.ctime_ns;
-			b.e.nlink = 1;
-		} else if (parents) {
-			b.type = 0;
-		}
-	}
-	out->base = b.e;
-	out->old_type = b.type;
-	if (b.type) {
-		out->old_mode = b.e.mode;
-		out->old_size = b.type == MANIFEST_DIR ? 0 : b.e.size;
-		out->old_link = out->base_applied ? (struct span){ 0 } : b.e.link;
-	}
-	if (!out->base_applied && b.type == MANIFEST_FILE && it->at != NO_OFFSET)
-		out->base_hash_known = changeset_baseline(c->set, it->slot, &out->base_hash);
-}
-
-void compare_get(const struct compare *c, uint32_t i, struct compare_change *out)
-{
-	ASSERT(i < c->n_items);
-	const struct item *it = &c->items[i];
-
-	*out = (struct compare_change){
-		.slot = it->slot,
-		.ordinal = COMPARE_NONE,
-		.entry = it->entry,
-		.project = c->nodes[it->node].project,
-		.kind = it->kind,
-		.why = it->why,
-		.tier = it->tier,
-		.status = (uint8_t)changeset_status_get(c->set, it->slot),
-		.flags = it->flags,
-		.subtree = it->subtree,
-		.renamed = it->renamed,
-	};
-	fill_new(c, it, out);
-	fill_old(c, it, out);
-	if (it->tier) {
-		AUTO_BUF struct buf path = { 0 };
-		if (compare_path(c, i, &path) == 0)
-			(void)judge(c, it, span_of(path.p, path.len), &out->reason);
-	}
-}
-
-void compare_summary(const struct compare *c, struct compare_summary *out)
-{
-	*out = c->sum;
-}
-
-void compare_counts(const struct compare *c, struct changeset_counts *out)
-{
-	*out = (struct changeset_counts){ .aside = c->sum.git.paths };
-	for (uint32_t i = 0; i < c->n_items; i++) {
-		const struct item *it = &c->items[i];
-		enum changeset_status v = changeset_status_get(c->set, it->slot);
-		if (it->flags & COMPARE_REFUSED ||
-		    (it->flags & COMPARE_IGNORED && v == CHANGESET_PENDING)) {
-			out->aside++;
-			continue;
-		}
-		switch (v) {
-		case CHANGESET_PENDING:
-			out->pending++;
-			break;
-		case CHANGESET_APPLIED:
-			out->applied++;
-			break;
-		case CHANGESET_REJECTED:
-			out->rejected++;
-			break;
-		case CHANGESET_CONFLICT:
-			out->conflict++;
-			break;
-		}
-	}
-}
-
-bool compare_baseline_at(const struct compare *c, uint16_t project, struct span path,
-                         uint32_t entry, struct manifest_entry *out)
-{
-	const struct compare_applied *a = compare_overlay_find(&c->overlay, project, path);
-	uint32_t parents =
-		c->overlay.n ? compare_overlay_deleted_above(&c->overlay, project, path) : 0;
-
-	*out = (struct manifest_entry){ 0 };
-	if (entry != MANIFEST_NONE)
-		manifest_get(&c->set->manifest, entry, out);
-	if (!a || a->seq <= parents)
-		return entry != MANIFEST_NONE && parents == 0;
-	if (a->a.kind == 0)
-		return false;
-	out->kind = a->a.kind;
-	out->mode = a->a.mode;
-	out->size = a->a.size;
-	out->ino = a->a.ino;
-	out->mtime_ns = a->a.mtime_ns;
-	out->ctime_ns = a->a.ctime_ns;
-	return true;
-}
-
-uint32_t compare_slots(const struct compare *c)
-{
-	return c->set->records + c->n_virtual;
-}
-
-uint32_t compare_parent_mode(const struct compare *c, uint32_t i, uint32_t depth)
-{
-	ASSERT(i < c->n_items);
-	uint32_t k = c->items[i].node;
-
-	/* a node's depth counts the project as 1 */
-	while (c->nodes[k].depth > depth + 1)
-		k = c->nodes[k].parent;
-	return c->nodes[k].at == NO_OFFSET ? 0755 : record_at(c, c->nodes[k].at).mode & 0777;
-}
-
-uint32_t compare_blocker(const struct compare *c, uint32_t i)
-{
-	ASSERT(i < c->n_items);
-	for (uint32_t k = c->items[i].node; c->nodes[k].depth > 1; k = c->nodes[k].parent) {
-		if (c->nodes[k].type_item != COMPARE_NONE)
-			return c->nodes[k].type_item;
-	}
-	return COMPARE_NONE;
-}
-
-/* --- renames, for display --- */
-
-struct candidate {
-	uint64_t size;
-	uint32_t item;
-	struct hash hash;
-};
-
-static int by_size(const void *x, const void *y)
-{
-	const struct candidate *a = x, *b = y;
-
-	if (a->size != b->size)
-		return a->size < b->size ? -1 : 1;
-	return a->item < b->item ? -1 : a->item > b->item;
-}
-
-static size_t gather(const struct compare *c, uint8_t kind, uint64_t max_bytes,
-                     struct candidate *out)
-{
-	struct compare_change ch;
-	size_t n = 0;
-
-	for (uint32_t i = 0; i < c->n_items; i++) {
-		if (c->items[i].kind != kind ||
-		    c->items[i].flags & (COMPARE_REFUSED | COMPARE_IGNORED))
-			continue;
-		compare_get(c, i, &ch);
-		uint8_t type = kind == COMPARE_ADDED ? ch.new_type : ch.old_type;
-		uint64_t size = kind == COMPARE_ADDED ? ch.new_size : ch.old_size;
-		if (type == MANIFEST_FILE && size > 0 && size <= max_bytes)
-			out[n++] = (struct candidate){ .size = size, .item = i, .hash = ch.hash };
-	}
-	qsort(out, n, sizeof(*out), by_size);
-	return n;
-}
-
-void compare_renames(struct compare *c, int (*hash_of)(void *arg, uint32_t i, struct hash *out),
-                     void *arg, uint64_t max_bytes, uint64_t max_total)
-{
-	enum { CANDIDATES_MAX = 20000 };
-	if (c->sum.added == 0 || c->sum.deleted == 0 || c->sum.added > CANDIDATES_MAX ||
-	    c->sum.deleted > CANDIDATES_MAX)
-		return;
-	AUTO_FREE struct candidate *add = xcalloc(c->sum.added, sizeof(*add));
-	AUTO_FREE struct candidate *del = xcalloc(c->sum.deleted, sizeof(*del));
-	size_t n_add = gather(c, COMPARE_ADDED, max_bytes, add);
-	size_t n_del = gather(c, COMPARE_DELETED, max_bytes, del);
-	size_t first = 0;
-
-	for (size_t d = 0; d < n_del; d++) {
-		while (first < n_add && add[first].size < del[d].size)
-			first++;
-		if (first == n_add)
-			return;
-		if (add[first].size != del[d].size || del[d].size > max_total)
-			continue; /* never read for nothing */
-		max_total -= del[d].size;
-		if (hash_of(arg, del[d].item, &del[d].hash) < 0)
-			continue;
-		for (size_t a = first; a < n_add && add[a].size == del[d].size; a++) {
-			struct item *it = &c->items[add[a].item];
-			if (it->renamed != COMPARE_NONE || !hash_eq(&add[a].hash, &del[d].hash))
-				continue;
-			it->renamed = del[d].item;
-			c->items[del[d].item].renamed = add[a].item;
-			break;
-		}
-	}
-}
-
-const char *compare_why_str(uint8_t why)
-{
-	static const char *const text[] = {
-		[COMPARE_WHY_NONE] = "",
-		[COMPARE_WHY_SECRET] = "a name that usually holds secrets",
-		[COMPARE_WHY_HIDDEN] =
-			"the host has something there that the sandbox could not see",
-		[COMPARE_WHY_SPECIAL] = "a fifo, socket or device",
-		[COMPARE_WHY_NO_PROJECT] = "it lies beside the projects",
-		[COMPARE_WHY_NO_CONTENT] = "the change set does not hold its content",
-		[COMPARE_WHY_NAME] = "a name that cloche uses for temporary files",
-		[COMPARE_WHY_BELOW] = "it lies below something that is refused",
-	};
-
-	return why < ARRAY_LEN(text) ? text[why] : "";
-}
-
-char compare_letter(uint8_t kind)
-{
-	static const char letters[] = "?AMDmT";
-
-	return kind < sizeof(letters) - 1 ? letters[kind] : '?';
 }
