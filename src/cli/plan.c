@@ -356,6 +356,8 @@ static int add_project(struct plan *p, const char *dir, struct err *err)
 		return err_set(err, -E2BIG, "more than %d projects", PLAN_PROJECTS_MAX);
 	(void)vis_str(seen, sizeof(seen), span_str(dir));
 	AUTO_CLOSE int fd = plan_open_dir(dir, p->allow_home, real, err);
+	if (fd == -ENOENT && strcmp(dir, ".") == 0)
+		return err_hint(err, "the current directory was removed: cd to one that exists");
 	if (fd == -ENOENT || fd == -ENOTDIR)
 		return err_hint(err, "put agent arguments after --");
 	if (fd < 0)

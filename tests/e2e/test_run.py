@@ -333,6 +333,15 @@ def test_refusals(h):
         assert r.errtext.startswith("cloche: "), r
 
 
+def test_refusals_in_a_removed_directory(h):
+    """No agent's words are at fault when the directory that one stands in is gone."""
+    gone = h.path("gone")
+    script = f'mkdir {gone} && cd {gone} && rmdir {gone} && exec {h.cloche} "$@"'
+    for argv in (["run", "shell", "--", "true"], ["info", "shell"]):
+        r = h.run("-c", script, "sh", *argv, program="/bin/sh", timeout_s=30)
+        assert r.rc == 2 and "directory was removed" in r.errtext and "after --" not in r.errtext, (argv, r)
+
+
 def test_help_and_version(h):
     r = h.run("help")
     assert r.rc == 0 and "usage: cloche" in r.text and not r.errtext, r
