@@ -172,11 +172,13 @@ class Registry:
         def openssl(*words):
             subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=self.root)
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out",
-                "ca.pem", "-days", "30", "-subj", "/CN=test CA")
+                "ca.pem", "-days", "30", "-subj", "/CN=test CA",
+                "-addext", "keyUsage=critical,keyCertSign,cRLSign")
         openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "req.pem",
                 "-subj", "/CN=localhost")
         with open(os.path.join(self.root, "ext"), "w") as f:
-            f.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+            f.write("subjectAltName=DNS:localhost,IP:127.0.0.1\nkeyUsage=critical,digitalSignature\n"
+                    "extendedKeyUsage=serverAuth\nauthorityKeyIdentifier=keyid\n")
         openssl("x509", "-req", "-in", "req.pem", "-CA", "ca.pem", "-CAkey", "ca.key",
                 "-CAcreateserial", "-out", "cert.pem", "-days", "30", "-extfile", "ext")
 

@@ -89,7 +89,7 @@ static void test_nobody(void **state UNUSED)
 	assert_int_equal(netctl_call("../box", &req, NULL, 0, NULL, NULL, &e), -EINVAL);
 	assert_int_equal(netctl_call("", &req, NULL, 0, NULL, NULL, &e), -EINVAL);
 	/* others could have listened there */
-	assert_int_equal(fchmod(d, 0770), 0);
+	assert_int_equal(fchmod(d, 0702), 0);
 	assert_int_equal(net_runtime_dir(false, &e), -EPERM);
 	assert_int_equal(fchmod(d, 0700), 0);
 }
