@@ -639,6 +639,8 @@ class Lab:
     def _sniff(self, s):
         while True:
             data, where = s.recvfrom(65600)
+            if where is None:
+                return          # shut down
             if where[0] != "lab1" or where[2] == 4:     # 4: PACKET_OUTGOING
                 continue
             self._packet_bytes += len(data)

@@ -4,6 +4,7 @@
 
 It runs in the laboratory's host namespace, which has no route out: what a broken judge would
 send arrives at the laboratory's servers, which keep what they see. Argument: the program."""
+import faulthandler
 import os
 import pwd
 import random
@@ -1285,4 +1286,5 @@ class HelperUid(RelayCase):
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(200)      # where it waits, before meson ends it
     unittest.main(warnings="ignore")     # sockets are closed with what holds them
